@@ -1,0 +1,36 @@
+"""Bilevel optimisation over a network without a server."""
+
+from .problem import Problem
+from .ragged import Ragged, stack_ragged
+from .topology import (
+    Topology,
+    complete,
+    erdos_renyi,
+    exponential,
+    from_graph,
+    from_weights,
+    hypercube,
+    path,
+    ring,
+    star,
+    torus,
+)
+from .algorithms import DBO, DBOGT, DSBO
+from .hypergradient import AID, JHIP, Neumann
+from .backends import Simulated
+from .metrics import (
+    disagreement,
+    hypergradient_norm,
+    inner_error,
+    linear_error,
+    lower_residual,
+    movement,
+    upper_loss,
+)
+from .network import Agent, Witness
+from .run import Progress, run
+from .trace import Trace
+from .wire import Communication, Traffic
+from .errors import CheckpointDamaged, CheckpointMismatch, Diverged, UnconvergedWarning
+
+__version__ = "0.1.0"

@@ -1,0 +1,37 @@
+"""What can go wrong in a run, as classes to catch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .trace import Trace
+
+
+class Diverged(ArithmeticError):
+    """A run left the finite numbers, or grew beyond its limit; nothing recorded before is lost."""
+
+    def __init__(self, agent: int, iteration: int, variable: str, advice: str, trace: Trace | None = None):
+        self.agent = agent
+        """The first agent at which it happened."""
+        self.iteration = iteration
+        """The outer iteration, counted from 1, in which it happened."""
+        self.variable = variable
+        """The state's field that was hit first within the iteration."""
+        self.trace = trace
+        """The run up to there."""
+        super().__init__(
+            f"Diverged at agent {agent} in outer iteration {iteration}: {variable} is not finite or grew without bound. {advice}"
+        )
+
+
+class CheckpointMismatch(ValueError):
+    """The checkpoint belongs to another run."""
+
+
+class CheckpointDamaged(Exception):
+    """A checkpoint file is not what was written."""
+
+
+class UnconvergedWarning(RuntimeWarning):
+    """A recorded value rests on an exact solve that did not converge."""

@@ -1,0 +1,84 @@
+"""One agent's f_i and g_i: their derivatives as the papers use them, on flat vectors x ∈ Rᵖ and y ∈ R^q."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PyTree, Scalar
+
+Loss = Callable[[PyTree, PyTree, PyTree], Scalar]
+
+
+class Losses(eqx.Module):
+    """The two loss functions on flat vectors: the user's pytrees are ravelled once, here."""
+
+    upper: Loss = eqx.field(static=True)
+    lower: Loss = eqx.field(static=True)
+    unravel_x: Callable[[Array], PyTree] = eqx.field(static=True)
+    unravel_y: Callable[[Array], PyTree] = eqx.field(static=True)
+
+    def f(self, x: Float[Array, "p"], y: Float[Array, "q"], batch: PyTree) -> Scalar:
+        return self.upper(self.unravel_x(x), self.unravel_y(y), batch)
+
+    def g(self, x: Float[Array, "p"], y: Float[Array, "q"], batch: PyTree) -> Scalar:
+        return self.lower(self.unravel_x(x), self.unravel_y(y), batch)
+
+
+class Local(eqx.Module):
+    """f_i and g_i seen through one batch: all of agent i's data (`agent.exact`), or rows drawn from them.
+
+    Second derivatives are products with vectors; a matrix is made only where an oracle asks for
+    one by name (`hessian`, `jacobian`).
+    """
+
+    losses: Losses
+    upper_batch: PyTree
+    lower_batch: PyTree
+
+    def __call__(self, *purpose: object) -> Local:
+        """A draw that always gives the same: what stochastic code sees when the data are exact."""
+        return self
+
+    def f(self, x: Float[Array, "p"], y: Float[Array, "q"]) -> Scalar:
+        """f_i(x, y)."""
+        return self.losses.f(x, y, self.upper_batch)
+
+    def g(self, x: Float[Array, "p"], y: Float[Array, "q"]) -> Scalar:
+        """g_i(x, y)."""
+        return self.losses.g(x, y, self.lower_batch)
+
+    def fx(self, x: Float[Array, "p"], y: Float[Array, "q"]) -> Float[Array, "p"]:
+        """∇_x f_i."""
+        return jax.grad(self.f, argnums=0)(x, y)
+
+    def fy(self, x: Float[Array, "p"], y: Float[Array, "q"]) -> Float[Array, "q"]:
+        """∇_y f_i."""
+        return jax.grad(self.f, argnums=1)(x, y)
+
+    def gy(self, x: Float[Array, "p"], y: Float[Array, "q"]) -> Float[Array, "q"]:
+        """∇_y g_i."""
+        return jax.grad(self.g, argnums=1)(x, y)
+
+    def gyy(self, x: Float[Array, "p"], y: Float[Array, "q"], v: Float[Array, "q"]) -> Float[Array, "q"]:
+        """∇²_y g_i · v, the Hessian H_i times a vector."""
+        return jax.jvp(lambda y: self.gy(x, y), (y,), (v,))[1]
+
+    def gxy(self, x: Float[Array, "p"], y: Float[Array, "q"], v: Float[Array, "q"]) -> Float[Array, "p"]:
+        """∇²_xy g_i · v, the Jacobian J_i ∈ Rᵖˣ^q times a vector."""
+        return jax.grad(lambda x: jnp.vdot(self.gy(x, y), v))(x)
+
+    def curvature(self, x: Float[Array, "p"], y: Float[Array, "q"]) -> Callable[[Array], Array]:
+        """v ↦ H_i v, linearised once at (x, y): for many products at one point."""
+        return jax.linearize(lambda y: self.gy(x, y), y)[1]
+
+    def hessian(self, x: Float[Array, "p"], y: Float[Array, "q"]) -> Float[Array, "q q"]:
+        """H_i as a matrix, by q products."""
+        return jax.jacfwd(self.gy, argnums=1)(x, y)
+
+    def jacobian(self, x: Float[Array, "p"], y: Float[Array, "q"]) -> Float[Array, "p q"]:
+        """J_i as a matrix, by min(p, q) products."""
+        derivative = jax.jacfwd if x.size <= y.size else jax.jacrev
+        return derivative(self.gy, argnums=0)(x, y).T

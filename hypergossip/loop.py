@@ -1,0 +1,140 @@
+"""The traced part of a run: agent i's whole trajectory, with records and running sums along it."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree, Scalar
+
+from .algorithms import Algorithm
+from .local import Local, Losses
+from .metrics import RunningSum, consensus, name_of
+from .network import Agent, Exchange, Witness
+from .problem import Sample
+
+
+class Data(NamedTuple):
+    """One agent's data."""
+
+    upper: PyTree[Array]
+    lower: PyTree[Array]
+
+
+class Fate(NamedTuple):
+    """Whether and where an agent's iterates left the finite numbers."""
+
+    iteration: Int[Array, ""]
+    """The first outer iteration in which it happened, counted from 1; 0 while all is well."""
+    variable: Int[Array, ""]
+    """The state's field that was hit, by position."""
+
+
+class Own(NamedTuple):
+    """What belongs to one agent and changes along a run."""
+
+    state: Any
+    fate: Fate
+
+
+class Common(NamedTuple):
+    """What all agents know alike and changes along a run."""
+
+    sums: dict[str, Scalar]
+    """The running sums."""
+    report: dict[str, Scalar]
+    """The diagnostics of the last iteration, each the worst over the agents."""
+
+
+class Loop(eqx.Module):
+    """One agent's program from start to end, for a backend to make n of."""
+
+    algorithm: Algorithm
+    metrics: tuple[Any, ...]
+    losses: Losses
+    seed: PRNGKeyArray
+    limit: Float[Array, ""]
+    """Where growth of x or y counts as divergence."""
+    draw_rows: Sample = eqx.field(static=True)
+    exchange: Exchange = eqx.field(static=True)
+
+    def start(self, index: Array, data: Data, x: Float[Array, "p"], y: Float[Array, "q"]) -> Own:
+        """Agent i before the first outer iteration."""
+        state = self.algorithm.init(self.agent(index, data, jnp.zeros((), jnp.int32)), x, y)
+        return Own(state, Fate(jnp.zeros((), jnp.int32), jnp.zeros((), jnp.int32)))
+
+    def common_start(self) -> Common:
+        """The common part before the first outer iteration: nothing summed, nothing reported."""
+        dtype = self.limit.dtype
+        sums = {metric.name: jnp.zeros((), dtype) for metric in self.metrics if isinstance(metric, RunningSum)}
+        return Common(sums, {name: jnp.full((), jnp.nan, dtype) for name in self.algorithm.reports})
+
+    def advance(
+        self, index: Array, data: Data, own: Own, common: Common, k: Array, targets: Int[Array, "capacity"], count: Array
+    ) -> tuple[Own, Common, dict[str, Float[Array, "capacity"]]]:
+        """From outer iteration k through the first `count` of the `targets`, with a record at each of them.
+
+        `count` and `targets` are values, not shapes: chunks of every length share one compilation.
+        """
+
+        def iteration(k: Array, carry: tuple[Own, Common]) -> tuple[Own, Common]:
+            return self._iteration(self.agent(index, data, k), *carry)
+
+        def to_record(r: Array, carry: tuple) -> tuple:
+            k, own, common, records = carry
+            own, common = lax.fori_loop(k, targets[r], iteration, (own, common))
+            values = self._record(self.agent(index, data, targets[r]), own, common)
+            records = {name: records[name].at[r].set(value) for name, value in values.items()}
+            return targets[r], own, common, records
+
+        shapes = jax.eval_shape(lambda: self._record(self.agent(index, data, k), own, common))
+        records = {name: jnp.full(targets.shape, jnp.nan, value.dtype) for name, value in shapes.items()}
+        _, own, common, records = lax.fori_loop(0, count, to_record, (k, own, common, records))
+        return own, common, records
+
+    def agent(self, index: Array, data: Data, k: Array) -> Agent:
+        seed = jax.random.fold_in(jax.random.fold_in(self.seed, index), k)
+        return Agent(Local(self.losses, data.upper, data.lower), k, seed, self.draw_rows, self.exchange)
+
+    def _iteration(self, agent: Agent, own: Own, common: Common) -> tuple[Own, Common]:
+        state, report = self.algorithm.step(agent, own.state)
+        witness = Witness(agent, state, own.state)
+        sums = {
+            metric.name: common.sums[metric.name] + witness.sum(metric.term(witness))
+            for metric in self.metrics
+            if isinstance(metric, RunningSum)
+        }
+        fate = _update(own.fate, agent.k + 1, state, self.limit)
+        return Own(state, fate), Common(sums, witness.max(report))
+
+    def _record(self, agent: Agent, own: Own, common: Common) -> dict[str, Scalar]:
+        witness = Witness(agent, own.state, own.state)
+        values: dict[str, Scalar] = {"consensus": consensus(witness), **common.sums, **common.report}
+        for metric in self.metrics:
+            if not isinstance(metric, RunningSum):
+                result = metric(witness)
+                values |= result if isinstance(result, dict) else {name_of(metric): result}
+        return {name: jnp.asarray(witness.mean(value), self.limit.dtype) for name, value in values.items()}
+
+
+def variables(state: Any) -> list[str]:
+    """The names of a state's fields, in the order of computation."""
+    paths = [path for path, _ in jax.tree_util.tree_leaves_with_path(state)]
+    return list(dict.fromkeys(jax.tree_util.keystr(path[:1]).lstrip(".") for path in paths))
+
+
+def _update(fate: Fate, iteration: Array, state: Any, limit: Scalar) -> Fate:
+    """The fate after an iteration: unchanged once sealed, sealed by the first field that is hit."""
+    names = variables(state)
+    hit = {name: jnp.array(False) for name in names}
+    for path, leaf in jax.tree_util.tree_leaves_with_path(state):
+        name = jax.tree_util.keystr(path[:1]).lstrip(".")
+        bound = limit.astype(leaf.dtype) if name in ("x", "y") else jnp.inf
+        hit[name] |= ~jnp.all(jnp.abs(leaf) < bound)  # NaN is not below anything
+    hits = jnp.stack([hit[name] for name in names])
+    sealed = (fate.iteration > 0) | ~jnp.any(hits)
+    first = jnp.argmax(hits).astype(jnp.int32)
+    return Fate(jnp.where(sealed, fate.iteration, iteration), jnp.where(sealed, fate.variable, first))

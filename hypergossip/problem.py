@@ -1,0 +1,85 @@
+"""A bilevel problem over n agents: two losses, every agent's data, a start."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import equinox as eqx
+import jax
+import jax.flatten_util
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
+
+from . import checks
+from .local import Loss, Losses
+from .ragged import sample_rows
+
+Sample = Callable[[PRNGKeyArray, PyTree, int], PyTree]
+
+
+class Problem(eqx.Module):
+    """minimise over x  Φ(x) = mean_i f_i(x, y*(x)),  where y*(x) = argmin_y mean_i g_i(x, y).
+
+    - `upper(x, y, batch)` and `lower(x, y, batch)` are one agent's f_i and g_i; they return a
+      scalar. g_i must be strongly convex in y.
+    - `upper_data`, `lower_data`: pytrees whose leaves all have axes (agents, examples, ...).
+      A loss sees its own agent's leaves, (examples, ...). `hg.stack_ragged` makes such a pytree
+      from agents with different numbers of examples.
+    - `x0`, `y0`: pytrees, the start; either one for all agents or, with an agents' axis in front
+      on every leaf of both, one for each.
+    - `sample(key, data, batch_size)` draws the rows for stochastic algorithms from one agent's
+      data; uniformly with replacement if not given.
+
+    Everything that can be wrong with these is refused here, before anything is traced.
+    """
+
+    upper: Loss = eqx.field(static=True)
+    lower: Loss = eqx.field(static=True)
+    upper_data: PyTree
+    lower_data: PyTree
+    x0: PyTree
+    y0: PyTree
+    sample: Sample = eqx.field(static=True)
+
+    def __init__(
+        self,
+        upper: Loss,
+        lower: Loss,
+        *,
+        upper_data: PyTree,
+        lower_data: PyTree,
+        x0: PyTree,
+        y0: PyTree,
+        sample: Sample = sample_rows,
+    ):
+        checks.are_callable(upper=upper, lower=lower, sample=sample)
+        self.upper, self.lower, self.sample = upper, lower, sample
+        self.upper_data = checks.as_data("upper_data", upper_data)
+        self.lower_data = checks.as_data("lower_data", lower_data)
+        checks.same_agents(upper_data=self.upper_data, lower_data=self.lower_data)
+        x0, y0 = checks.as_start("x0", x0), checks.as_start("y0", y0)
+        checks.same_dtype(x0=x0, y0=y0)
+        self.x0, self.y0 = checks.every_agents_start(self, x0, y0)
+        checks.finite_at_start(self)
+
+    @property
+    def n(self) -> int:
+        """The number of agents."""
+        return jax.tree.leaves(self.lower_data)[0].shape[0]
+
+    def losses(self) -> Losses:
+        """The losses on flat vectors."""
+        return Losses(self.upper, self.lower, _unraveller(self.x0), _unraveller(self.y0))
+
+    def flat_start(self) -> tuple[Float[Array, "n p"], Float[Array, "n q"]]:
+        """Every agent's start as flat vectors."""
+        return ravel_agents(self.x0), ravel_agents(self.y0)
+
+
+def ravel_agents(tree: PyTree[Float[Array, "n ..."]]) -> Float[Array, "n size"]:
+    """Each agent's leaves as one flat vector."""
+    return jax.vmap(lambda one: jax.flatten_util.ravel_pytree(one)[0])(tree)
+
+
+def _unraveller(tree: PyTree[Float[Array, "n ..."]]) -> Callable[[Array], PyTree]:
+    return jax.flatten_util.ravel_pytree(jax.tree.map(lambda leaf: leaf[0], tree))[1]

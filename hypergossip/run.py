@@ -1,0 +1,274 @@
+"""The one loop: chunks on the host, each one call of a compiled program."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from .algorithms import Algorithm
+from .backends import Simulated
+from .checkpoint import Checkpoints, identity
+from .errors import Diverged, UnconvergedWarning
+from .loop import Common, Data, Fate, Loop, Own, variables
+from .metrics import CONVERGED, name_of
+from .problem import Problem
+from .steps import check_count
+from .topology import Topology
+from .trace import Trace
+from .wire import Communication, read
+
+_CAPACITY = 256
+"""The most records that one chunk can hold."""
+_SECONDS_PER_CHUNK = 0.5
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What a callback gets after every chunk."""
+
+    step: int
+    """Completed outer iterations."""
+    steps: int
+    """Outer iterations in all."""
+    metrics: dict[str, np.ndarray]
+    """The records so far."""
+
+
+def run(
+    algorithm: Algorithm,
+    problem: Problem,
+    topology: Topology,
+    steps: int,
+    *,
+    record_every: int = 1,
+    metrics: Sequence[Any] = (),
+    seed: int = 0,
+    backend: Simulated | None = None,
+    checkpoint: str | Path | None = None,
+    callback: Callable[[Progress], object] | None = None,
+    growth_limit: float = 1e10,
+) -> Trace:
+    """Runs `steps` outer iterations of an algorithm on a problem over a network.
+
+    - `record_every`: records are made at the start, every so many outer iterations, and at the end.
+    - `metrics`: what is recorded besides "step" and "consensus"; see `hypergossip.metrics`.
+    - `seed`: the same seed gives the same numbers, however a run is cut into pieces.
+    - `checkpoint`: a folder. The run saves itself there and, called again, goes on from where it
+      was; the result is bitwise that of an unbroken run.
+    - `callback`: called with a `Progress` after every chunk, about twice a second.
+    - `growth_limit`: a run whose x or y grows beyond this many times its start (or one) is ended
+      with `hg.Diverged`, like one that leaves the finite numbers.
+    """
+    _check(algorithm, problem, topology, steps, record_every, metrics, seed, growth_limit)
+    setup = _Setup.of(algorithm, problem, topology, tuple(metrics), seed, backend or Simulated(), growth_limit)
+    saved = Checkpoints(checkpoint, identity(algorithm, problem, topology, metrics, seed, record_every)) if checkpoint else None
+    host = _Host(setup, problem, topology, steps, record_every, saved, callback)
+    return host.run()
+
+
+class _Setup(eqx.Module):
+    """Everything that stays the same along a run, as one argument of the compiled program."""
+
+    loop: Loop
+    data: Data
+    backend: Simulated
+
+    @staticmethod
+    def of(algorithm, problem, topology, metrics, seed, backend, growth_limit) -> _Setup:
+        x, y = problem.flat_start()
+        limit = jnp.asarray(growth_limit, x.dtype) * jnp.maximum(1, jnp.maximum(jnp.abs(x).max(), jnp.abs(y).max()))
+        loop = Loop(
+            jax.tree.map(_float_leaves_as_arrays, algorithm),
+            metrics,
+            problem.losses(),
+            jax.random.key(seed),
+            limit,
+            problem.sample,
+            backend.exchange(topology),
+        )
+        return _Setup(loop, Data(problem.upper_data, problem.lower_data), backend)
+
+    def own(self, **changing: Any) -> dict[str, Any]:
+        """What each agent has of its own, with an agents' axis in front."""
+        n = jax.tree.leaves(self.data)[0].shape[0]
+        return {"index": jnp.arange(n), "data": self.data, **changing}
+
+
+@eqx.filter_jit
+def _start(setup: _Setup, x: jax.Array, y: jax.Array) -> tuple[Own, Common]:
+    def program(own: dict, common: Loop) -> tuple[Own, None]:
+        return common.start(**own), None
+
+    own, _ = setup.backend.parallel(program)(setup.own(x=x, y=y), setup.loop)
+    return own, setup.loop.common_start()
+
+
+@eqx.filter_jit
+def _advance(setup: _Setup, own: Own, common: Common, k: jax.Array, targets: jax.Array, count: jax.Array):
+    arrays, static = eqx.partition(setup.loop, eqx.is_array)
+
+    def program(own: dict, shared: dict) -> tuple[Own, tuple]:
+        loop = eqx.combine(shared.pop("loop"), static)
+        own, common, records = loop.advance(**own, **shared)
+        return own, (common, records)
+
+    shared = {"loop": arrays, "common": common, "k": k, "targets": targets, "count": count}
+    return setup.backend.parallel(program)(setup.own(own=own), shared)
+
+
+@dataclass
+class _Host:
+    """The host's side of a run: what to compute next, what has been recorded, when to save."""
+
+    setup: _Setup
+    problem: Problem
+    topology: Topology
+    steps: int
+    record_every: int
+    saved: Checkpoints | None
+    callback: Callable[[Progress], object] | None
+
+    def run(self) -> Trace:
+        began = time.perf_counter()
+        own, common = _start(self.setup, *self.problem.flat_start())
+        k, records = 0, {}
+        if self.saved and (found := self.saved.latest(own, common)):
+            k, own, common, records = found
+            records = self._on_grid(records)
+        if k > self.steps:
+            raise ValueError(f"The checkpoint in {self.saved} is at outer iteration {k}, beyond steps = {self.steps}.")
+        jax.block_until_ready(self._call(own, common, k, []))  # compiles; computes nothing
+        compiled = time.perf_counter()
+        wanted = 1
+        while targets := self._next(k, records, wanted):
+            chunk_began = time.perf_counter()
+            own, common, new = jax.block_until_ready(self._call(own, common, k, targets))
+            records = self._on_grid(_extended(records, targets, new))
+            self._raise_if_diverged(own, records, compiled - began, chunk_began - compiled)
+            _warn_if_unconverged(records, len(targets))
+            rate = (targets[-1] - k) / (time.perf_counter() - chunk_began)
+            wanted = max(1, min(8 * wanted, int(rate * _SECONDS_PER_CHUNK)))
+            k = targets[-1]
+            if self.saved:
+                self.saved.save(k, own, common, records)
+            if self.callback:
+                self.callback(Progress(k, self.steps, records))
+        return self._trace(own, records, compiled - began, time.perf_counter() - compiled)
+
+    def _call(self, own: Own, common: Common, k: int, targets: list[int]):
+        padded = np.zeros(_CAPACITY, np.int32)
+        padded[: len(targets)] = targets
+        own, (common, records) = _advance(
+            self.setup, own, common, jnp.int32(k), jnp.asarray(padded), jnp.int32(len(targets))
+        )
+        return own, common, records
+
+    def _next(self, k: int, records: dict[str, np.ndarray], wanted: int) -> list[int]:
+        """Where the next chunk makes its records, the last of which is its end; empty when all is done."""
+        first = 0 if not records else k + 1
+        if first > self.steps:
+            return []
+        end = min(k + wanted, self.steps)
+        on_grid = [s for s in range(first + -first % self.record_every, end + 1, self.record_every)][:_CAPACITY]
+        if len(on_grid) == _CAPACITY or (on_grid and on_grid[-1] == end):
+            return on_grid
+        return [*on_grid, end]
+
+    def _on_grid(self, records: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """The records without those that only mark the end of a chunk."""
+        if not records:
+            return records
+        step = records["step"]
+        keep = (step % self.record_every == 0) | (step == self.steps)
+        return {name: values[keep] for name, values in records.items()}
+
+    def _raise_if_diverged(self, own: Own, records: dict[str, np.ndarray], compiling: float, running: float) -> None:
+        iterations = np.asarray(own.fate.iteration)
+        if not iterations.any():
+            return
+        first = int(iterations[iterations > 0].min())
+        hit = np.flatnonzero(iterations == first)
+        positions = np.asarray(own.fate.variable)[hit]
+        agent, variable = int(hit[np.argmin(positions)]), variables(own.state)[int(positions.min())]
+        before = {name: values[records["step"] < first] for name, values in records.items()}
+        trace = self._trace(own, before, compiling, running)
+        raise Diverged(agent, first, variable, _advice(self.setup.loop.algorithm, variable), trace)
+
+    def _trace(self, own: Own, records: dict[str, np.ndarray], compiling: float, running: float) -> Trace:
+        losses, state = self.setup.loop.losses, own.state
+        x, y = jax.vmap(losses.unravel_x)(state.x), jax.vmap(losses.unravel_y)(state.y)
+        seconds = {"compile": compiling, "run": running}
+        return Trace(x, y, records, seconds, state, partial(_read_wire, self.setup, own, self.topology))
+
+
+def _extended(records: dict[str, np.ndarray], targets: list[int], new: dict[str, jax.Array]) -> dict[str, np.ndarray]:
+    chunk = {"step": np.array(targets), **{name: np.asarray(values)[: len(targets)] for name, values in new.items()}}
+    return {name: np.concatenate([records[name], values]) if records else values for name, values in chunk.items()}
+
+
+def _read_wire(setup: _Setup, own: Own, topology: Topology) -> Communication:
+    """One agent's outer iteration, traced on one agent's shapes, and what it sends."""
+    first = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), setup.own(state=own.state))
+    arrays, static = eqx.partition(setup.loop, eqx.is_array)
+
+    def outer_iteration(arrays: Loop, index: jax.Array, data: Data, state: Any) -> Any:
+        loop = eqx.combine(arrays, static)
+        return loop.algorithm.step(loop.agent(index, data, index), state)
+
+    return read(outer_iteration, (arrays, first["index"], first["data"], first["state"]), topology)
+
+
+def _advice(algorithm: Algorithm, variable: str) -> str:
+    """What to try when this variable leaves the finite numbers."""
+    step = algorithm.blame.get(variable)
+    value = getattr(algorithm, step, None) if step else None
+    now = "" if value is None or callable(value) else f" (now {float(value):g})"
+    return f"Try a smaller {step}{now}, or scale the losses." if step else "Try smaller steps, or scale the losses."
+
+
+def _warn_if_unconverged(records: dict[str, np.ndarray], new: int) -> None:
+    for flag in (name for name in records if name.endswith(CONVERGED)):
+        failed = np.flatnonzero(records[flag] < 1)
+        if failed.size and failed[0] >= len(records[flag]) - new:  # the first failure is in this chunk: say it once
+            name = flag.removesuffix(CONVERGED)
+            at, residual = int(records["step"][failed[0]]), records[f"{name}.residual"][failed[0]]
+            warnings.warn(
+                f"{name} at outer iteration {at} rests on an exact solve that stopped at relative residual {residual:.1e}, "
+                f"short of its tolerance: do not trust the value. trace.metrics[{flag!r}] tells for every record. "
+                "Allow more newton_steps or cg_steps, or a larger tolerance.",
+                UnconvergedWarning,
+                stacklevel=5,
+            )
+
+
+def _float_leaves_as_arrays(leaf: Any) -> Any:
+    return jnp.asarray(leaf) if isinstance(leaf, float) else leaf
+
+
+def _check(algorithm, problem, topology, steps, record_every, metrics, seed, growth_limit) -> None:
+    for value, kind, what in ((algorithm, Algorithm, "an algorithm such as hg.DBOGT(...)"), (problem, Problem, "an hg.Problem"), (topology, Topology, "a topology such as hg.ring(n)")):
+        if not isinstance(value, kind):
+            raise TypeError(f"Got {value!r}; expected {what}. The order is run(algorithm, problem, topology, steps).")
+    if topology.n != problem.n:
+        raise ValueError(f"The problem has data of {problem.n} agents, the topology has {topology.n}; expected the same.")
+    check_count("steps", steps)
+    check_count("record_every", record_every)
+    check_count("seed", seed, least=0)
+    if not growth_limit > 1:
+        raise ValueError(f"growth_limit = {growth_limit}; expected a number above 1.")
+    names = [name_of(metric) for metric in metrics]
+    for metric, name in zip(metrics, names, strict=True):
+        if not (callable(metric) or hasattr(metric, "term")):
+            raise TypeError(f"The metric {metric!r} is no function of a Witness.")
+        if names.count(name) > 1 or name in ("step", "consensus"):
+            raise ValueError(f"Two metrics are named {name!r}; expected different names (step and consensus are always there).")

@@ -1,0 +1,41 @@
+"""Step sizes: a number, or a function of the index of the loop that the step belongs to (any optax schedule)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Scalar
+
+Step = float | Array | Callable[[Any], Any]
+
+
+def at(step: Step, t: int | Array, like: Array) -> Scalar:
+    """The step of iteration t, in the type of the variable that it moves."""
+    return jnp.asarray(step(t) if callable(step) else step, like.dtype)
+
+
+def check_step(name: str, step: Step) -> None:
+    """Refuses steps that are no number or not positive; a schedule may be 0 at its start (a warm-up)."""
+    value = step(0) if callable(step) else step
+    if isinstance(value, jax.core.Tracer):
+        return
+    try:
+        values = [float(v) for v in jnp.ravel(jnp.asarray(value))]
+    except (TypeError, ValueError):
+        raise TypeError(f"{name} is {step!r}; expected a positive number or a function of the iteration.") from None
+    for v in values:
+        if not math.isfinite(v) or v < 0 or (v == 0 and not callable(step)):
+            where = f"{name}(0)" if callable(step) else name
+            raise ValueError(f"{where} = {v:g}; expected a positive, finite number.")
+
+
+def check_count(name: str, count: Any, *, least: int = 1) -> None:
+    """Refuses counts that are no whole number or below `least`."""
+    if isinstance(count, bool) or not isinstance(count, int):
+        raise TypeError(f"{name} is {count!r}; expected a whole number.")
+    if count < least:
+        raise ValueError(f"{name} = {count}; expected at least {least}.")
