@@ -85,13 +85,19 @@ class Checkpoints:
 
     def _check(self, manifest: dict[str, Any], path: Path) -> None:
         if manifest["format"] != FORMAT:
-            raise CheckpointMismatch(f"{path} has format {manifest['format']}; this version of hypergossip reads {FORMAT}.")
+            raise CheckpointMismatch(
+                f"{path} has format {manifest['format']}; this version of hypergossip reads {FORMAT}."
+            )
         saved = manifest["run"]
         differing = [key for key in {**saved, **self.identity} if saved.get(key) != self.identity.get(key)]
         if differing:
-            lines = [f"  {key}: {saved.get(key, 'none')} there, {self.identity.get(key, 'none')} here" for key in differing]
+            lines = [
+                f"  {key}: {saved.get(key, 'none')} there, {self.identity.get(key, 'none')} here" for key in differing
+            ]
             raise CheckpointMismatch(
-                f"The checkpoint {path} belongs to another run:\n" + "\n".join(lines) + "\nUse another folder, or delete this one."
+                f"The checkpoint {path} belongs to another run:\n"
+                + "\n".join(lines)
+                + "\nUse another folder, or delete this one."
             )
 
 
@@ -101,7 +107,7 @@ def identity(
     """What makes a run this run: anything here that differs makes another of it."""
     start = jax.tree.map(lambda leaf: leaf[0], (problem.x0, problem.y0))
     batches = [jax.tree.map(lambda leaf: leaf[0], data) for data in (problem.upper_data, problem.lower_data)]
-    described = {
+    return {
         "algorithm": type(algorithm).__qualname__,
         **{f"algorithm{name}": _value(leaf) for name, leaf in _fields(algorithm)},
         "upper loss": _formula(problem.upper, *start, batches[0]),
@@ -115,7 +121,6 @@ def identity(
         "seed": seed,
         "record_every": record_every,
     }
-    return described
 
 
 def _fields(module: eqx.Module, prefix: str = "") -> list[tuple[str, Any]]:

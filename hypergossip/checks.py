@@ -26,8 +26,10 @@ def are_callable(**functions: object) -> None:
 
 def as_data(name: str, tree: PyTree) -> PyTree:
     """The data as arrays, with every leaf (agents, examples, ...), non-empty and finite."""
-    leaves = [(f"{name}{jax.tree_util.keystr(path)}", _as_array(f"{name}{jax.tree_util.keystr(path)}", leaf))
-              for path, leaf in jax.tree_util.tree_leaves_with_path(tree)]
+    leaves = [
+        (f"{name}{jax.tree_util.keystr(path)}", _as_array(f"{name}{jax.tree_util.keystr(path)}", leaf))
+        for path, leaf in jax.tree_util.tree_leaves_with_path(tree)
+    ]
     if not leaves:
         raise ValueError(f"{name} has no leaves; expected a pytree of arrays (agents, examples, ...).")
     ragged = isinstance(tree, Ragged)
@@ -45,6 +47,7 @@ def as_data(name: str, tree: PyTree) -> PyTree:
 
 def as_start(name: str, tree: PyTree) -> PyTree:
     """A start as arrays of floating-point numbers."""
+
     def convert(path: Any, leaf: Any):
         where = f"{name}{jax.tree_util.keystr(path)}"
         array = _as_array(where, leaf)
@@ -100,7 +103,10 @@ def every_agents_start(problem: Problem, x0: PyTree, y0: PyTree) -> tuple[PyTree
 
 def finite_at_start(problem: Problem) -> None:
     """Both losses and their gradients are finite at every agent's start."""
-    for name, loss, data in (("lower", problem.lower, problem.lower_data), ("upper", problem.upper, problem.upper_data)):
+    for name, loss, data in (
+        ("lower", problem.lower, problem.lower_data),
+        ("upper", problem.upper, problem.upper_data),
+    ):
         values, gradients = jax.jit(jax.vmap(jax.value_and_grad(loss, argnums=(0, 1))))(problem.x0, problem.y0, data)
         for what, tree in (("loss", values), ("loss's gradient", gradients)):
             finite = np.all([np.isfinite(leaf).reshape(problem.n, -1).all(1) for leaf in jax.tree.leaves(tree)], axis=0)
@@ -114,7 +120,10 @@ def finite_at_start(problem: Problem) -> None:
 
 def _losses_refuse(problem: Problem, x: PyTree, y: PyTree) -> Exception | None:
     """Why the losses do not take (x, y) as one agent's variables; None if they do."""
-    for name, loss, data in (("upper", problem.upper, problem.upper_data), ("lower", problem.lower, problem.lower_data)):
+    for name, loss, data in (
+        ("upper", problem.upper, problem.upper_data),
+        ("lower", problem.lower, problem.lower_data),
+    ):
         batch = jax.tree.map(lambda leaf: leaf[0], data)
         try:
             out = jax.eval_shape(loss, x, y, batch)
@@ -134,11 +143,11 @@ def _refuse_wrong_agent_count(problem: Problem, x0: PyTree, y0: PyTree) -> None:
     """Says so if the start is one for each of a wrong number of agents."""
     leaves = jax.tree.leaves((x0, y0))
     fronts = [leaf.shape[0] for leaf in leaves if leaf.ndim > 0]
-    if len(fronts) == len(leaves) and set(fronts) != {problem.n}:
-        if _losses_refuse(problem, *jax.tree.map(lambda leaf: leaf[0], (x0, y0))) is None:
-            counts = {name: jax.tree.leaves(tree)[0].shape[0] for name, tree in (("x0", x0), ("y0", y0))}
-            counts["the data"] = problem.n
-            raise ValueError(f"{_counted(counts, 'agents')}; expected the same number.")
+    if len(fronts) < len(leaves) or set(fronts) == {problem.n}:
+        return
+    if _losses_refuse(problem, *jax.tree.map(lambda leaf: leaf[0], (x0, y0))) is None:
+        counts = {name: jax.tree.leaves(tree)[0].shape[0] for name, tree in (("x0", x0), ("y0", y0))}
+        raise ValueError(f"{_counted(counts | {'the data': problem.n}, 'agents')}; expected the same number.")
 
 
 def _as_array(where: str, leaf: object) -> np.ndarray | jax.Array:

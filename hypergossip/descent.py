@@ -49,7 +49,13 @@ def gossip_descent(agent: Agent, name: str, gradient: Gradient, y: Array, step: 
 
 
 def tracked_descent(
-    agent: Agent, names: tuple[str, str], gradient: Gradient, y: Array, start: Tracker | None, step: Step, iterations: int
+    agent: Agent,
+    names: tuple[str, str],
+    gradient: Gradient,
+    y: Array,
+    start: Tracker | None,
+    step: Step,
+    iterations: int,
 ) -> tuple[Array, Tracker]:
     """`iterations` times  y ← mix(y) − η_t v,  v ← mix(v) + ∇_i(y⁺) − ∇_i(y).
 

@@ -21,7 +21,8 @@ class Diverged(ArithmeticError):
         self.trace = trace
         """The run up to there."""
         super().__init__(
-            f"Diverged at agent {agent} in outer iteration {iteration}: {variable} is not finite or grew without bound. {advice}"
+            f"Diverged at agent {agent} in outer iteration {iteration}: "
+            f"{variable} is not finite, or grew without bound. {advice}"
         )
 
 

@@ -7,15 +7,15 @@ Everything here averages over all agents, which no algorithm can; it serves eval
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Bool, Float, Int, Scalar
+from jaxtyping import Array, Bool, Int, Scalar
 
-from .local import Local
+from .local import Local, Rp, Rq
 
 Mean = Callable[[Array], Array]
 
@@ -37,7 +37,7 @@ class Solver(eqx.Module):
     newton_steps: int = eqx.field(static=True, default=50)
     cg_steps: int = eqx.field(static=True, default=1000)
 
-    def lower(self, local: Local, mean: Mean, x: Float[Array, "p"], start: Float[Array, "q"]) -> Answer:
+    def lower(self, local: Local, mean: Mean, x: Rp, start: Rq) -> Answer:
         """argmin_y mean_i g_i(x_i, y): Newton's method with inexact steps, halved until the gradient shrinks."""
         tolerance = self._tolerance(start)
 
@@ -73,12 +73,12 @@ class Solver(eqx.Module):
         last = lax.while_loop(unfinished, newton, first)
         return self._answer(last.y, last.gradient, scale)
 
-    def linear(self, local: Local, mean: Mean, x: Float[Array, "p"], y: Float[Array, "q"], b: Float[Array, "q"]) -> Answer:
+    def linear(self, local: Local, mean: Mean, x: Rp, y: Rq, b: Rq) -> Answer:
         """H⁻¹ b with H = mean_i ∇²_y g_i(x_i, y), by conjugate gradients."""
         z = self._solve(local, mean, x, y, b, self._tolerance(b) / 10)
         return self._answer(z, mean(local.gyy(x, y, z)) - b, jnp.linalg.norm(b))
 
-    def hypergradient(self, local: Local, mean: Mean, x: Float[Array, "p"], start: Float[Array, "q"]) -> Answer:
+    def hypergradient(self, local: Local, mean: Mean, x: Rp, start: Rq) -> Answer:
         """∇Φ(x) = mean_i ∇_x f_i − J H⁻¹ mean_i ∇_y f_i  at (x, y*(x)), from the guess `start` at y*(x)."""
         y, lower_residual, lower_converged = self.lower(local, mean, x, start)
         z, linear_residual, linear_converged = self.linear(local, mean, x, y, mean(local.fy(x, y)))
@@ -87,7 +87,7 @@ class Solver(eqx.Module):
 
     def _solve(self, local: Local, mean: Mean, x: Array, y: Array, b: Array, tolerance: Scalar | float) -> Array:
         H = local.curvature(x, y)
-        z, _ = jax.scipy.sparse.linalg.cg(lambda v: mean(H(v)), b, tol=tolerance, maxiter=self.cg_steps)
+        z, _ = jax.scipy.sparse.linalg.cg(lambda v: mean(H(v)), b, tol=cast(float, tolerance), maxiter=self.cg_steps)
         return z
 
     def _answer(self, value: Array, residual: Array, scale: Scalar) -> Answer:
@@ -96,7 +96,11 @@ class Solver(eqx.Module):
         return Answer(value, relative, relative <= self._tolerance(value))
 
     def _tolerance(self, like: Array) -> float | Scalar:
-        return 1000 * float(jnp.finfo(like.dtype).eps) if self.tolerance is None else jnp.asarray(self.tolerance, like.dtype)
+        return (
+            1000 * float(jnp.finfo(like.dtype).eps)
+            if self.tolerance is None
+            else jnp.asarray(self.tolerance, like.dtype)
+        )
 
 
 class _Newton(NamedTuple):

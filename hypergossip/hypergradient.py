@@ -17,10 +17,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Float, Scalar
+from jaxtyping import Array, Scalar
 
 from .descent import Gradient, Tracker, tracked_descent
-from .local import Local
+from .local import Local, Rp, Rq
 from .network import Agent, Draw
 from .steps import Step, at, check_count, check_step
 
@@ -28,7 +28,7 @@ from .steps import Step, at, check_count, check_step
 class Estimate(NamedTuple):
     """What an oracle returns."""
 
-    h: Float[Array, "p"]
+    h: Rp
     """Agent i's hypergradient estimate."""
     carried: Any
     """What the next outer iteration may start from."""
@@ -40,11 +40,11 @@ class Oracle(eqx.Module):
     """A way to estimate the hypergradient at agent i."""
 
     @abstractmethod
-    def init(self, x: Float[Array, "p"], y: Float[Array, "q"]) -> Any:
+    def init(self, x: Rp, y: Rq) -> Any:
         """What the first outer iteration starts from."""
 
     @abstractmethod
-    def __call__(self, agent: Agent, draw: Draw, x: Float[Array, "p"], y: Float[Array, "q"], carried: Any) -> Estimate:
+    def __call__(self, agent: Agent, draw: Draw, x: Rp, y: Rq, carried: Any) -> Estimate:
         """Agent i's estimate at (x, y)."""
 
 
@@ -64,10 +64,10 @@ class AID(Oracle):
     def __check_init__(self):
         check_count("AID's iterations", self.iterations)
 
-    def init(self, x: Float[Array, "p"], y: Float[Array, "q"]) -> Float[Array, "q"]:
+    def init(self, x: Rp, y: Rq) -> Rq:
         return jnp.zeros_like(y)
 
-    def __call__(self, agent: Agent, draw: Draw, x: Float[Array, "p"], y: Float[Array, "q"], carried: Any) -> Estimate:
+    def __call__(self, agent: Agent, draw: Draw, x: Rp, y: Rq, carried: Any) -> Estimate:
         local = draw("hypergradient")
         b, H = local.fy(x, y), local.curvature(x, y)
         tolerance = float(jnp.finfo(b.dtype).eps)  # N steps, fewer only where rounding is all that is left
@@ -97,10 +97,10 @@ class Neumann(Oracle):
         check_step("Neumann's step", self.step)
         check_count("Neumann's terms", self.terms)
 
-    def init(self, x: Float[Array, "p"], y: Float[Array, "q"]) -> None:
+    def init(self, x: Rp, y: Rq) -> None:
         return None
 
-    def __call__(self, agent: Agent, draw: Draw, x: Float[Array, "p"], y: Float[Array, "q"], carried: Any) -> Estimate:
+    def __call__(self, agent: Agent, draw: Draw, x: Rp, y: Rq, carried: Any) -> Estimate:
         upper = draw("upper")
         b = upper.fy(x, y)
         epsilon = at(self.step, agent.k, b)
@@ -137,11 +137,11 @@ class JHIP(Oracle):
         check_step("JHIP's step", self.step)
         check_count("JHIP's iterations", self.iterations)
 
-    def init(self, x: Float[Array, "p"], y: Float[Array, "q"]) -> tuple[Array, Tracker]:
+    def init(self, x: Rp, y: Rq) -> tuple[Array, Tracker]:
         zeros = jnp.zeros((y.size, x.size), x.dtype)
         return zeros, Tracker.zeros(zeros)
 
-    def __call__(self, agent: Agent, draw: Draw, x: Float[Array, "p"], y: Float[Array, "q"], carried: Any) -> Estimate:
+    def __call__(self, agent: Agent, draw: Draw, x: Rp, y: Rq, carried: Any) -> Estimate:
         Z, tracker = (jnp.zeros((y.size, x.size), x.dtype), None) if carried is None else carried
         G = self._gradient(draw, x, y)
         Z, tracker = tracked_descent(agent, ("Z", "Y"), G, Z, tracker, self.step, self.iterations)

@@ -10,6 +10,13 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree, Scalar
 
 Loss = Callable[[PyTree, PyTree, PyTree], Scalar]
+"""`loss(x, y, batch)`: a user's f_i or g_i, on pytrees."""
+
+Rp = Float[Array, " p"]
+"""x ∈ Rᵖ and what lives beside it, as a flat vector."""
+
+Rq = Float[Array, " q"]
+"""y ∈ R^q and what lives beside it, as a flat vector."""
 
 
 class Losses(eqx.Module):
@@ -20,10 +27,10 @@ class Losses(eqx.Module):
     unravel_x: Callable[[Array], PyTree] = eqx.field(static=True)
     unravel_y: Callable[[Array], PyTree] = eqx.field(static=True)
 
-    def f(self, x: Float[Array, "p"], y: Float[Array, "q"], batch: PyTree) -> Scalar:
+    def f(self, x: Rp, y: Rq, batch: PyTree) -> Scalar:
         return self.upper(self.unravel_x(x), self.unravel_y(y), batch)
 
-    def g(self, x: Float[Array, "p"], y: Float[Array, "q"], batch: PyTree) -> Scalar:
+    def g(self, x: Rp, y: Rq, batch: PyTree) -> Scalar:
         return self.lower(self.unravel_x(x), self.unravel_y(y), batch)
 
 
@@ -42,43 +49,43 @@ class Local(eqx.Module):
         """A draw that always gives the same: what stochastic code sees when the data are exact."""
         return self
 
-    def f(self, x: Float[Array, "p"], y: Float[Array, "q"]) -> Scalar:
+    def f(self, x: Rp, y: Rq) -> Scalar:
         """f_i(x, y)."""
         return self.losses.f(x, y, self.upper_batch)
 
-    def g(self, x: Float[Array, "p"], y: Float[Array, "q"]) -> Scalar:
+    def g(self, x: Rp, y: Rq) -> Scalar:
         """g_i(x, y)."""
         return self.losses.g(x, y, self.lower_batch)
 
-    def fx(self, x: Float[Array, "p"], y: Float[Array, "q"]) -> Float[Array, "p"]:
+    def fx(self, x: Rp, y: Rq) -> Rp:
         """∇_x f_i."""
         return jax.grad(self.f, argnums=0)(x, y)
 
-    def fy(self, x: Float[Array, "p"], y: Float[Array, "q"]) -> Float[Array, "q"]:
+    def fy(self, x: Rp, y: Rq) -> Rq:
         """∇_y f_i."""
         return jax.grad(self.f, argnums=1)(x, y)
 
-    def gy(self, x: Float[Array, "p"], y: Float[Array, "q"]) -> Float[Array, "q"]:
+    def gy(self, x: Rp, y: Rq) -> Rq:
         """∇_y g_i."""
         return jax.grad(self.g, argnums=1)(x, y)
 
-    def gyy(self, x: Float[Array, "p"], y: Float[Array, "q"], v: Float[Array, "q"]) -> Float[Array, "q"]:
+    def gyy(self, x: Rp, y: Rq, v: Rq) -> Rq:
         """∇²_y g_i · v, the Hessian H_i times a vector."""
         return jax.jvp(lambda y: self.gy(x, y), (y,), (v,))[1]
 
-    def gxy(self, x: Float[Array, "p"], y: Float[Array, "q"], v: Float[Array, "q"]) -> Float[Array, "p"]:
+    def gxy(self, x: Rp, y: Rq, v: Rq) -> Rp:
         """∇²_xy g_i · v, the Jacobian J_i ∈ Rᵖˣ^q times a vector."""
         return jax.grad(lambda x: jnp.vdot(self.gy(x, y), v))(x)
 
-    def curvature(self, x: Float[Array, "p"], y: Float[Array, "q"]) -> Callable[[Array], Array]:
+    def curvature(self, x: Rp, y: Rq) -> Callable[[Array], Array]:
         """v ↦ H_i v, linearised once at (x, y): for many products at one point."""
         return jax.linearize(lambda y: self.gy(x, y), y)[1]
 
-    def hessian(self, x: Float[Array, "p"], y: Float[Array, "q"]) -> Float[Array, "q q"]:
+    def hessian(self, x: Rp, y: Rq) -> Float[Array, "q q"]:
         """H_i as a matrix, by q products."""
         return jax.jacfwd(self.gy, argnums=1)(x, y)
 
-    def jacobian(self, x: Float[Array, "p"], y: Float[Array, "q"]) -> Float[Array, "p q"]:
+    def jacobian(self, x: Rp, y: Rq) -> Float[Array, "p q"]:
         """J_i as a matrix, by min(p, q) products."""
         derivative = jax.jacfwd if x.size <= y.size else jax.jacrev
         return derivative(self.gy, argnums=0)(x, y).T

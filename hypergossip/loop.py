@@ -11,7 +11,7 @@ from jax import lax
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree, Scalar
 
 from .algorithms import Algorithm
-from .local import Local, Losses
+from .local import Local, Losses, Rp, Rq
 from .metrics import RunningSum, consensus, name_of
 from .network import Agent, Exchange, Witness
 from .problem import Sample
@@ -61,20 +61,24 @@ class Loop(eqx.Module):
     draw_rows: Sample = eqx.field(static=True)
     exchange: Exchange = eqx.field(static=True)
 
-    def start(self, index: Array, data: Data, x: Float[Array, "p"], y: Float[Array, "q"]) -> Own:
-        """Agent i before the first outer iteration."""
+    def start(self, index: Array, data: Data, x: Rp, y: Rq) -> tuple[Own, Common]:
+        """Agent i, and what all know, before the first outer iteration: nothing summed, nothing reported."""
         state = self.algorithm.init(self.agent(index, data, jnp.zeros((), jnp.int32)), x, y)
-        return Own(state, Fate(jnp.zeros((), jnp.int32), jnp.zeros((), jnp.int32)))
-
-    def common_start(self) -> Common:
-        """The common part before the first outer iteration: nothing summed, nothing reported."""
         dtype = self.limit.dtype
         sums = {metric.name: jnp.zeros((), dtype) for metric in self.metrics if isinstance(metric, RunningSum)}
-        return Common(sums, {name: jnp.full((), jnp.nan, dtype) for name in self.algorithm.reports})
+        report = {name: jnp.full((), jnp.nan, dtype) for name in self.algorithm.reports}
+        return Own(state, Fate(jnp.zeros((), jnp.int32), jnp.zeros((), jnp.int32))), Common(sums, report)
 
     def advance(
-        self, index: Array, data: Data, own: Own, common: Common, k: Array, targets: Int[Array, "capacity"], count: Array
-    ) -> tuple[Own, Common, dict[str, Float[Array, "capacity"]]]:
+        self,
+        index: Array,
+        data: Data,
+        own: Own,
+        common: Common,
+        k: Array,
+        targets: Int[Array, " capacity"],
+        count: Array,
+    ) -> tuple[Own, tuple[Common, dict[str, Float[Array, " capacity"]]]]:
         """From outer iteration k through the first `count` of the `targets`, with a record at each of them.
 
         `count` and `targets` are values, not shapes: chunks of every length share one compilation.
@@ -93,7 +97,7 @@ class Loop(eqx.Module):
         shapes = jax.eval_shape(lambda: self._record(self.agent(index, data, k), own, common))
         records = {name: jnp.full(targets.shape, jnp.nan, value.dtype) for name, value in shapes.items()}
         _, own, common, records = lax.fori_loop(0, count, to_record, (k, own, common, records))
-        return own, common, records
+        return own, (common, records)
 
     def agent(self, index: Array, data: Data, k: Array) -> Agent:
         seed = jax.random.fold_in(jax.random.fold_in(self.seed, index), k)

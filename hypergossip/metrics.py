@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -71,10 +71,8 @@ class HypergradientNorm(eqx.Module):
 class RunningSum(eqx.Module):
     """A sum over all outer iterations of a term, which sees the state before and after each of them."""
 
-    @property
-    @abstractmethod
-    def name(self) -> str:
-        """Under which the sum is recorded."""
+    name: ClassVar[str]
+    """Under which the sum is recorded."""
 
     @abstractmethod
     def term(self, witness: Witness) -> Scalar:
@@ -88,7 +86,7 @@ class Disagreement(RunningSum):
     agents' own terms, bounds the spectral one from above, and serves in every lemma that uses it.
     """
 
-    name = "S_K"
+    name: ClassVar[str] = "S_K"
 
     def term(self, witness: Witness) -> Scalar:
         return _square(witness.state.x - witness.mean(witness.state.x))
@@ -97,7 +95,7 @@ class Disagreement(RunningSum):
 class Movement(RunningSum):
     """E_K = Σ_{k=1}^K Σ_i ‖x_{i,k} − x_{i,k−1}‖²."""
 
-    name = "E_K"
+    name: ClassVar[str] = "E_K"
 
     def term(self, witness: Witness) -> Scalar:
         return _square(witness.state.x - witness.previous.x)
@@ -113,7 +111,7 @@ class InnerError(RunningSum):
     homogeneous: bool = eqx.field(static=True)
     solver: Solver
 
-    name = "A_K"
+    name: ClassVar[str] = "A_K"
 
     def term(self, witness: Witness) -> Scalar:
         mean = _identity if self.homogeneous else witness.mean
@@ -129,14 +127,16 @@ class LinearError(RunningSum):
 
     solver: Solver
 
-    name = "B_K"
+    name: ClassVar[str] = "B_K"
 
     def term(self, witness: Witness) -> Scalar:
         x, y, local = witness.previous.x, witness.state.y, witness.exact
         start = getattr(witness.previous, "z", None)
         v = jnp.zeros_like(y) if start is None else start
         if not isinstance(v, Array) or v.shape != y.shape:
-            raise ValueError("linear_error (B_K) measures AID's v; expected an algorithm with hypergradient=hg.AID(...).")
+            raise ValueError(
+                "linear_error (B_K) measures AID's v; expected an algorithm with hypergradient=hg.AID(...)."
+            )
         lower = self.solver.lower(local, _identity, x, y)
         answer = self.solver.linear(local, _identity, x, lower.value, local.fy(x, lower.value))
         return _unless_failed(answer._replace(converged=answer.converged & lower.converged), v)

@@ -7,8 +7,7 @@ from collections.abc import Callable
 import equinox as eqx
 import jax
 import jax.flatten_util
-import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from . import checks
 from .local import Loss, Losses

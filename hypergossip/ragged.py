@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 
-class Ragged(NamedTuple):
+class Ragged(eqx.Module):
     """Padded data of agents with different numbers of examples; made by `hg.stack_ragged`.
 
     In a loss, `batch.data` holds the rows, `batch.weight` one weight per row, and `batch.count`
@@ -21,14 +21,16 @@ class Ragged(NamedTuple):
     """
 
     data: PyTree[Array]
-    weight: Float[Array, "..."]
-    count: Int[Array, "..."]
+    weight: Float[Array, ...]
+    count: Int[Array, ...]
 
 
 def stack_ragged(agents: Sequence[PyTree]) -> Ragged:
     """Stacks one pytree per agent, leaves (examples_i, ...), into leaves (agents, most examples, ...)."""
     if not isinstance(agents, (list, tuple)) or not agents:
-        raise ValueError(f"stack_ragged got {type(agents).__name__} of {_length(agents)}; expected a list, one pytree per agent.")
+        raise ValueError(
+            f"stack_ragged got {type(agents).__name__} of {_length(agents)}; expected a list, one pytree per agent."
+        )
     trees = [jax.tree.map(np.asarray, agent) for agent in agents]
     counts = [_examples(i, tree) for i, tree in enumerate(trees)]
     first = trees[0]
@@ -39,7 +41,9 @@ def stack_ragged(agents: Sequence[PyTree]) -> Ragged:
                 "expected the same structure at every agent."
             )
         if (shapes := _row_shapes(tree)) != _row_shapes(first):
-            raise ValueError(f"Agent {i}'s rows have shapes {shapes}, agent 0's {_row_shapes(first)}; expected the same.")
+            raise ValueError(
+                f"Agent {i}'s rows have shapes {shapes}, agent 0's {_row_shapes(first)}; expected the same."
+            )
     most = max(counts)
     data = jax.tree.map(lambda *leaves: jnp.asarray(np.stack([_pad(leaf, most) for leaf in leaves])), *trees)
     count = np.array(counts)
@@ -62,7 +66,9 @@ def _examples(agent: int, tree: PyTree[np.ndarray]) -> int:
     counts = {leaf.shape[0] if leaf.ndim else None for leaf in jax.tree.leaves(tree)}
     if len(counts) != 1 or None in counts:
         shapes = [leaf.shape for leaf in jax.tree.leaves(tree)]
-        raise ValueError(f"Agent {agent}'s leaves have shapes {shapes}; expected one number of examples in front of all.")
+        raise ValueError(
+            f"Agent {agent}'s leaves have shapes {shapes}; expected one number of examples in front of all."
+        )
     (count,) = counts
     if count == 0:
         raise ValueError(f"Agent {agent} has no examples; expected at least one.")

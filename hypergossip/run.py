@@ -19,7 +19,7 @@ from .algorithms import Algorithm
 from .backends import Simulated
 from .checkpoint import Checkpoints, identity
 from .errors import Diverged, UnconvergedWarning
-from .loop import Common, Data, Fate, Loop, Own, variables
+from .loop import Common, Data, Loop, Own, variables
 from .metrics import CONVERGED, name_of
 from .problem import Problem
 from .steps import check_count
@@ -71,7 +71,11 @@ def run(
     """
     _check(algorithm, problem, topology, steps, record_every, metrics, seed, growth_limit)
     setup = _Setup.of(algorithm, problem, topology, tuple(metrics), seed, backend or Simulated(), growth_limit)
-    saved = Checkpoints(checkpoint, identity(algorithm, problem, topology, metrics, seed, record_every)) if checkpoint else None
+    saved = (
+        Checkpoints(checkpoint, identity(algorithm, problem, topology, metrics, seed, record_every))
+        if checkpoint
+        else None
+    )
     host = _Host(setup, problem, topology, steps, record_every, saved, callback)
     return host.run()
 
@@ -98,32 +102,29 @@ class _Setup(eqx.Module):
         )
         return _Setup(loop, Data(problem.upper_data, problem.lower_data), backend)
 
-    def own(self, **changing: Any) -> dict[str, Any]:
+    def of_each_agent(self, **changing: Any) -> dict[str, Any]:
         """What each agent has of its own, with an agents' axis in front."""
         n = jax.tree.leaves(self.data)[0].shape[0]
         return {"index": jnp.arange(n), "data": self.data, **changing}
 
+    def at_every_agent(self, method: Callable[..., tuple[Any, Any]], own: dict[str, Any], **common: Any) -> Any:
+        """`method(loop, **own, **common) -> (own, common)`, one agent's program, made n of by the backend."""
+        arrays, static = eqx.partition(self.loop, eqx.is_array)
+
+        def program(own: dict[str, Any], shared: tuple[Loop, dict[str, Any]]) -> tuple[Any, Any]:
+            return method(eqx.combine(shared[0], static), **own, **shared[1])
+
+        return self.backend.parallel(program)(own, (arrays, common))
+
 
 @eqx.filter_jit
 def _start(setup: _Setup, x: jax.Array, y: jax.Array) -> tuple[Own, Common]:
-    def program(own: dict, common: Loop) -> tuple[Own, None]:
-        return common.start(**own), None
-
-    own, _ = setup.backend.parallel(program)(setup.own(x=x, y=y), setup.loop)
-    return own, setup.loop.common_start()
+    return setup.at_every_agent(Loop.start, setup.of_each_agent(x=x, y=y))
 
 
 @eqx.filter_jit
-def _advance(setup: _Setup, own: Own, common: Common, k: jax.Array, targets: jax.Array, count: jax.Array):
-    arrays, static = eqx.partition(setup.loop, eqx.is_array)
-
-    def program(own: dict, shared: dict) -> tuple[Own, tuple]:
-        loop = eqx.combine(shared.pop("loop"), static)
-        own, common, records = loop.advance(**own, **shared)
-        return own, (common, records)
-
-    shared = {"loop": arrays, "common": common, "k": k, "targets": targets, "count": count}
-    return setup.backend.parallel(program)(setup.own(own=own), shared)
+def _advance(setup: _Setup, own: Own, **common: Any) -> tuple[Own, tuple[Common, dict[str, jax.Array]]]:
+    return setup.at_every_agent(Loop.advance, setup.of_each_agent(own=own), **common)
 
 
 @dataclass
@@ -169,7 +170,7 @@ class _Host:
         padded = np.zeros(_CAPACITY, np.int32)
         padded[: len(targets)] = targets
         own, (common, records) = _advance(
-            self.setup, own, common, jnp.int32(k), jnp.asarray(padded), jnp.int32(len(targets))
+            self.setup, own, common=common, k=jnp.int32(k), targets=jnp.asarray(padded), count=jnp.int32(len(targets))
         )
         return own, common, records
 
@@ -179,7 +180,7 @@ class _Host:
         if first > self.steps:
             return []
         end = min(k + wanted, self.steps)
-        on_grid = [s for s in range(first + -first % self.record_every, end + 1, self.record_every)][:_CAPACITY]
+        on_grid = list(range(first + -first % self.record_every, end + 1, self.record_every))[:_CAPACITY]
         if len(on_grid) == _CAPACITY or (on_grid and on_grid[-1] == end):
             return on_grid
         return [*on_grid, end]
@@ -218,7 +219,9 @@ def _extended(records: dict[str, np.ndarray], targets: list[int], new: dict[str,
 
 def _read_wire(setup: _Setup, own: Own, topology: Topology) -> Communication:
     """One agent's outer iteration, traced on one agent's shapes, and what it sends."""
-    first = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), setup.own(state=own.state))
+    first = jax.tree.map(
+        lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), setup.of_each_agent(state=own.state)
+    )
     arrays, static = eqx.partition(setup.loop, eqx.is_array)
 
     def outer_iteration(arrays: Loop, index: jax.Array, data: Data, state: Any) -> Any:
@@ -243,9 +246,9 @@ def _warn_if_unconverged(records: dict[str, np.ndarray], new: int) -> None:
             name = flag.removesuffix(CONVERGED)
             at, residual = int(records["step"][failed[0]]), records[f"{name}.residual"][failed[0]]
             warnings.warn(
-                f"{name} at outer iteration {at} rests on an exact solve that stopped at relative residual {residual:.1e}, "
-                f"short of its tolerance: do not trust the value. trace.metrics[{flag!r}] tells for every record. "
-                "Allow more newton_steps or cg_steps, or a larger tolerance.",
+                f"{name} at outer iteration {at} rests on an exact solve that stopped at relative residual "
+                f"{residual:.1e}, short of its tolerance: do not trust the value. trace.metrics[{flag!r}] tells for "
+                "every record. Allow more newton_steps or cg_steps, or a larger tolerance.",
                 UnconvergedWarning,
                 stacklevel=5,
             )
@@ -256,11 +259,17 @@ def _float_leaves_as_arrays(leaf: Any) -> Any:
 
 
 def _check(algorithm, problem, topology, steps, record_every, metrics, seed, growth_limit) -> None:
-    for value, kind, what in ((algorithm, Algorithm, "an algorithm such as hg.DBOGT(...)"), (problem, Problem, "an hg.Problem"), (topology, Topology, "a topology such as hg.ring(n)")):
+    for value, kind, what in (
+        (algorithm, Algorithm, "an algorithm such as hg.DBOGT(...)"),
+        (problem, Problem, "an hg.Problem"),
+        (topology, Topology, "a topology such as hg.ring(n)"),
+    ):
         if not isinstance(value, kind):
             raise TypeError(f"Got {value!r}; expected {what}. The order is run(algorithm, problem, topology, steps).")
     if topology.n != problem.n:
-        raise ValueError(f"The problem has data of {problem.n} agents, the topology has {topology.n}; expected the same.")
+        raise ValueError(
+            f"The problem has data of {problem.n} agents, the topology has {topology.n}; expected the same."
+        )
     check_count("steps", steps)
     check_count("record_every", record_every)
     check_count("seed", seed, least=0)
@@ -271,4 +280,6 @@ def _check(algorithm, problem, topology, steps, record_every, metrics, seed, gro
         if not (callable(metric) or hasattr(metric, "term")):
             raise TypeError(f"The metric {metric!r} is no function of a Witness.")
         if names.count(name) > 1 or name in ("step", "consensus"):
-            raise ValueError(f"Two metrics are named {name!r}; expected different names (step and consensus are always there).")
+            raise ValueError(
+                f"Two metrics are named {name!r}; expected different names (step and consensus are always there)."
+            )

@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import jax
 import jax.numpy as jnp
+from jax.core import Tracer
 from jaxtyping import Array, Scalar
 
 Step = float | Array | Callable[[Any], Any]
@@ -21,7 +21,7 @@ def at(step: Step, t: int | Array, like: Array) -> Scalar:
 def check_step(name: str, step: Step) -> None:
     """Refuses steps that are no number or not positive; a schedule may be 0 at its start (a warm-up)."""
     value = step(0) if callable(step) else step
-    if isinstance(value, jax.core.Tracer):
+    if isinstance(value, Tracer):
         return
     try:
         values = [float(v) for v in jnp.ravel(jnp.asarray(value))]

@@ -82,7 +82,7 @@ def _exchanges(jaxpr: core.Jaxpr) -> Iterator[tuple[str, Traffic]]:
     for equation in jaxpr.eqns:
         name = equation.params.get("name")
         if isinstance(name, str) and name.startswith(MIX):
-            size = sum(v.aval.size * v.aval.dtype.itemsize for v in equation.outvars)
+            size = sum(_bytes(variable.aval) for variable in equation.outvars)
             yield name.removeprefix(MIX), Traffic(1, size)
             continue
         for inner in _jaxprs_in(equation.params):
@@ -96,8 +96,14 @@ def _exchanges(jaxpr: core.Jaxpr) -> Iterator[tuple[str, Traffic]]:
             yield from ((name, times * traffic) for name, traffic in found)
 
 
+def _bytes(aval: Any) -> int:
+    return aval.size * aval.dtype.itemsize
+
+
 def _jaxprs_in(params: dict[str, Any]) -> Iterator[core.Jaxpr]:
-    for value in jax.tree.leaves(tuple(params.values()), is_leaf=lambda leaf: isinstance(leaf, (core.ClosedJaxpr, core.Jaxpr))):
+    for value in jax.tree.leaves(
+        tuple(params.values()), is_leaf=lambda leaf: isinstance(leaf, (core.ClosedJaxpr, core.Jaxpr))
+    ):
         if isinstance(value, core.ClosedJaxpr):
             yield value.jaxpr
         elif isinstance(value, core.Jaxpr):

@@ -6,10 +6,11 @@ from abc import abstractmethod
 from typing import Any, ClassVar
 
 import equinox as eqx
-from jaxtyping import Array, Float, Scalar
+from jaxtyping import Array, Scalar
 
 from ..descent import Tracker, local_descent, tracked_descent
 from ..hypergradient import AID, JHIP, Neumann, Oracle
+from ..local import Rp, Rq
 from ..network import Agent, Draw
 from ..steps import Step, check_count, check_step
 
@@ -32,7 +33,7 @@ class Algorithm(eqx.Module):
     """State field ↦ the fields of the algorithm that drive it: the advice in `hg.Diverged`."""
 
     @abstractmethod
-    def init(self, agent: Agent, x: Float[Array, "p"], y: Float[Array, "q"]) -> Any:
+    def init(self, agent: Agent, x: Rp, y: Rq) -> Any:
         """Agent i's state before the first outer iteration."""
 
     @abstractmethod
@@ -74,7 +75,9 @@ class DoubleLoop(Algorithm):
             if not isinstance(getattr(self, name), bool):
                 raise TypeError(f"{name} is {getattr(self, name)!r}; expected True or False.")
         if self.hypergradient is not None and not isinstance(self.hypergradient, Oracle):
-            raise TypeError(f"hypergradient is {self.hypergradient!r}; expected an oracle: hg.AID, hg.Neumann, hg.JHIP.")
+            raise TypeError(
+                f"hypergradient is {self.hypergradient!r}; expected an oracle: hg.AID, hg.Neumann, hg.JHIP."
+            )
 
     @property
     def oracle(self) -> Oracle:
@@ -87,11 +90,11 @@ class DoubleLoop(Algorithm):
             return AID(iterations=20)
         return Neumann(step=self.inner_step(0) if callable(self.inner_step) else self.inner_step, terms=10)
 
-    def tracker_start(self, y: Float[Array, "q"]) -> Tracker | None:
+    def tracker_start(self, y: Rq) -> Tracker | None:
         """The inner tracker's part of the first state: None where nothing is tracked or nothing goes on."""
         return Tracker.zeros(y) if self.carry and not self.homogeneous else None
 
-    def oracle_start(self, x: Float[Array, "p"], y: Float[Array, "q"]) -> Any:
+    def oracle_start(self, x: Rp, y: Rq) -> Any:
         """The oracle's part of the first state."""
         return self.oracle.init(x, y) if self.carry else None
 
