@@ -27,7 +27,7 @@ from .topology import Topology
 from .trace import Trace
 from .wire import Communication, read
 
-_CAPACITY = 256
+_CAPACITY = 4096
 """The most records that one chunk can hold."""
 _SECONDS_PER_CHUNK = 0.5
 
@@ -180,7 +180,7 @@ class _Host:
         if first > self.steps:
             return []
         end = min(k + wanted, self.steps)
-        on_grid = list(range(first + -first % self.record_every, end + 1, self.record_every))[:_CAPACITY]
+        on_grid = list(range(first + -first % self.record_every, end + 1, self.record_every)[:_CAPACITY])
         if len(on_grid) == _CAPACITY or (on_grid and on_grid[-1] == end):
             return on_grid
         return [*on_grid, end]
