@@ -1,0 +1,46 @@
+"""What the documents show, run as it stands there."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+
+import hypergossip as hg
+
+ROOT = Path(__file__).parent.parent
+
+
+def _blocks(document: str) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", (ROOT / document).read_text(), re.DOTALL)
+
+
+def test_the_readmes_first_problem_is_solved_and_its_output_is_there(capsys):
+    names: dict = {}
+    exec(_blocks("README.md")[0], names)
+    norm = names["trace"].metrics["hypergradient_norm"]
+    assert norm[-1] < 0.05 * norm[0]
+    assert np.all(names["trace"].metrics["hypergradient_norm.converged"] == 1)
+    printed = capsys.readouterr().out
+    assert "hypergradient_norm" in printed
+    assert "bytes per outer iteration" in printed
+
+
+def test_the_contributing_guides_algorithm_runs_and_descends(quadratic):
+    names: dict = {}
+    exec(_blocks("CONTRIBUTING.md")[0], names)
+
+    def end(alpha: float) -> float:
+        algorithm = names["OneLoop"](alpha=alpha, beta=0.1)
+        trace = hg.run(algorithm, quadratic.hg_problem, hg.ring(8, self_weight=0.5), steps=3000, record_every=3000)
+        return float(np.linalg.norm(quadratic.hypergradient(np.asarray(trace.mean_x))))
+
+    start = np.linalg.norm(quadratic.hypergradient(np.zeros(quadratic.p)))
+    assert end(0.05) < 0.3 * start
+
+
+def test_every_link_between_documents_leads_somewhere():
+    documents = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]
+    assert len(documents) > 3
+    for document in documents:
+        for target in re.findall(r"\]\((?!https?://|#)([^)#]+)", document.read_text()):
+            assert (document.parent / target).exists(), f"{document.name} links to {target}"
