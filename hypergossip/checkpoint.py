@@ -8,24 +8,26 @@ written under another name, flushed to the disk and renamed; the last two are ke
 from __future__ import annotations
 
 import hashlib
+import inspect
 import io
 import json
 import os
 import re
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.extend import core
 from jaxtyping import PyTree
 
 from .algorithms import Algorithm
 from .errors import CheckpointDamaged, CheckpointMismatch
-from .metrics import name_of
 from .problem import Problem
 from .topology import Topology
 
@@ -58,9 +60,19 @@ class Checkpoints:
         path = self.folder / f"step-{step:010d}.npz"
         _write(path.with_name(path.name + ".sha256"), hashlib.sha256(content).hexdigest().encode())
         _write(path, content)
-        for _, old in self._files()[_KEPT:]:
-            old.unlink(missing_ok=True)
-            old.with_name(old.name + ".sha256").unlink(missing_ok=True)
+        self._forget(step)
+
+    def _forget(self, step: int) -> None:
+        """Keeps the checkpoint of this step and the one before it.
+
+        Those of later steps were found damaged, or this step would not have been computed again.
+        """
+        earlier = [found for found, _ in self._files() if found < step]
+        kept = {step, *earlier[: _KEPT - 1]}
+        for path in self.folder.iterdir():
+            match = re.fullmatch(r"step-(\d+)\.npz(\.sha256)?", path.name)
+            if match and int(match[1]) not in kept:
+                path.unlink(missing_ok=True)
 
     def latest(self, own: PyTree, common: PyTree) -> tuple[int, PyTree, PyTree, dict[str, np.ndarray]] | None:
         """The newest undamaged checkpoint as (step, own, common, records); None where there is none.
@@ -110,14 +122,14 @@ def identity(
     return {
         "algorithm": type(algorithm).__qualname__,
         **{f"algorithm{name}": _value(leaf) for name, leaf in _fields(algorithm)},
-        "upper loss": _formula(problem.upper, *start, batches[0]),
-        "lower loss": _formula(problem.lower, *start, batches[1]),
-        "sampling": getattr(problem.sample, "__qualname__", type(problem.sample).__qualname__),
+        "upper loss": _formula(jax.value_and_grad(problem.upper, argnums=(0, 1)), *start, batches[0]),
+        "lower loss": _formula(jax.value_and_grad(problem.lower, argnums=(0, 1)), *start, batches[1]),
+        "sampling": _described(problem.sample),
         "upper data": _digest(problem.upper_data),
         "lower data": _digest(problem.lower_data),
         "start": _digest((problem.x0, problem.y0)),
         "graph": f"{topology.n} agents, {len(topology.edges) // 2} edges, {topology.digest[:12]}",
-        "metrics": [name_of(metric) for metric in metrics],
+        "metrics": [_described(metric) for metric in metrics],
         "seed": seed,
         "record_every": record_every,
     }
@@ -146,15 +158,60 @@ def _value(leaf: Any) -> Any:
 def _formula(function: Callable[..., Any], *arguments: Any) -> str:
     """A fingerprint of what a function computes on these shapes, constants included; not of its source text."""
     closed = jax.make_jaxpr(function)(*arguments)
-    text = re.sub(r"0x[0-9a-f]+", "0x", str(closed.jaxpr))  # addresses of objects say nothing about the formula
-    digest = hashlib.sha256(text.encode())
-    for constant in closed.consts:
+    digest = hashlib.sha256(_without_addresses(closed.jaxpr))
+    for constant in _constants(closed):
         digest.update(np.asarray(constant).tobytes())
     return f"formula {digest.hexdigest()[:12]}"
 
 
+def _constants(program: core.ClosedJaxpr | core.Jaxpr) -> Iterator[Any]:
+    """The arrays that a traced program closes over, those of the programs inside it (a `jit`, a loop) included."""
+    if isinstance(program, core.ClosedJaxpr):
+        yield from program.consts
+    kinds = (core.ClosedJaxpr, core.Jaxpr)
+    for equation in program.eqns:
+        for value in jax.tree.leaves(tuple(equation.params.values()), is_leaf=lambda leaf: isinstance(leaf, kinds)):
+            if isinstance(value, kinds):
+                yield from _constants(value)
+
+
+def _described(function: Any) -> str:
+    """A metric or a way to draw rows: its name, and what sets it apart from another of the same name.
+
+    Those are fields, or the code of a user's function and what it closes over: the arguments with
+    which it could be traced are not known here.
+    """
+    if isinstance(function, eqx.Module):
+        fields = ", ".join(f"{path[1:]}={_value(value)}" for path, value in _fields(function))
+        return f"{type(function).__qualname__}({fields})"
+    function = inspect.unwrap(function)
+    if not inspect.isfunction(function):
+        return _without_addresses(function).decode()
+    if function.__module__.partition(".")[0] == __package__:
+        return function.__qualname__
+    digest = hashlib.sha256(_code(function.__code__))
+    for cell in function.__closure__ or ():
+        captured = cell.cell_contents
+        digest.update(_without_addresses(captured) + _digest(eqx.filter(captured, eqx.is_array_like)).encode())
+    return f"{function.__qualname__} {digest.hexdigest()[:12]}"
+
+
+def _code(code: CodeType) -> bytes:
+    parts = [code.co_code, repr(code.co_names).encode()]
+    for constant in code.co_consts:
+        # The order of a set's items differs from process to process.
+        constant = sorted(constant, key=repr) if isinstance(constant, frozenset) else constant
+        parts.append(_code(constant) if isinstance(constant, CodeType) else repr(constant).encode())
+    return b"".join(parts)
+
+
+def _without_addresses(value: object) -> bytes:
+    """The text of a value; addresses of objects, which differ from process to process, say nothing about it."""
+    return re.sub(r"0x[0-9a-f]+", "0x", str(value)).encode()
+
+
 def _digest(tree: PyTree) -> str:
-    digest = hashlib.sha256(str(jax.tree.structure(tree)).encode())
+    digest = hashlib.sha256(_without_addresses(jax.tree.structure(tree)))
     for leaf in jax.tree.leaves(tree):
         array = np.ascontiguousarray(leaf)
         digest.update(f"{array.dtype}{array.shape}".encode())
@@ -174,10 +231,10 @@ def _filled(prefix: str, template: PyTree, arrays: dict[str, np.ndarray]) -> PyT
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     try:
         content = path.read_bytes()
-        expected = path.with_name(path.name + ".sha256").read_text().strip()
+        expected = path.with_name(path.name + ".sha256").read_bytes()
     except OSError as error:
         raise CheckpointDamaged(f"The checkpoint {path} cannot be read: {error}.") from error
-    if hashlib.sha256(content).hexdigest() != expected:
+    if hashlib.sha256(content).hexdigest().encode() != expected:
         raise CheckpointDamaged(f"The checkpoint {path} is damaged: its checksum differs from the one written with it.")
     with np.load(io.BytesIO(content), allow_pickle=False) as file:
         arrays = {name: file[name] for name in file.files}

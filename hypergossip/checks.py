@@ -26,20 +26,23 @@ def are_callable(**functions: object) -> None:
 
 def as_data(name: str, tree: PyTree) -> PyTree:
     """The data as arrays, with every leaf (agents, examples, ...), non-empty and finite."""
+    paths = [path for path, _ in jax.tree_util.tree_leaves_with_path(tree)]
     leaves = [
-        (f"{name}{jax.tree_util.keystr(path)}", _as_array(f"{name}{jax.tree_util.keystr(path)}", leaf))
+        (where := f"{name}{jax.tree_util.keystr(path)}", _as_array(where, leaf))
         for path, leaf in jax.tree_util.tree_leaves_with_path(tree)
     ]
     if not leaves:
         raise ValueError(f"{name} has no leaves; expected a pytree of arrays (agents, examples, ...).")
-    ragged = isinstance(tree, Ragged)
+    hint = _LISTED if any(isinstance(key, jax.tree_util.SequenceKey) for path in paths for key in path) else ""
     for where, leaf in leaves:
-        if leaf.ndim < (1 if ragged else 2):
-            raise ValueError(f"{where} has shape {leaf.shape}; expected at least two axes: (agents, examples, ...).")
+        if leaf.ndim < (1 if isinstance(tree, Ragged) else 2):
+            raise ValueError(
+                f"{where} has shape {leaf.shape}; expected at least two axes: (agents, examples, ...).{hint}"
+            )
         if leaf.size == 0:
             raise ValueError(f"{where} is empty: shape {leaf.shape}; expected at least one agent and one example.")
-    _same(name, leaves, axis=0, what="agents")
-    _same(name, [(where, leaf) for where, leaf in leaves if leaf.ndim > 1], axis=1, what="examples")
+    _same(name, leaves, 0, "agent", hint)
+    _same(name, [(where, leaf) for where, leaf in leaves if leaf.ndim > 1], 1, "example", hint or _NO_EXAMPLES)
     for where, leaf in leaves:
         _finite(where, leaf)
     return jax.tree.unflatten(jax.tree.structure(tree), [jnp.asarray(leaf) for _, leaf in leaves])
@@ -64,9 +67,8 @@ def as_start(name: str, tree: PyTree) -> PyTree:
 
 
 def same_agents(**trees: PyTree) -> None:
-    counts = {name: jax.tree.leaves(tree)[0].shape[0] for name, tree in trees.items()}
-    if len(set(counts.values())) > 1:
-        raise ValueError(f"{_counted(counts, 'agents')}; expected the same number.")
+    if len({_front(tree) for tree in trees.values()}) > 1:
+        raise ValueError(_unequal_agents({name: _front(tree) for name, tree in trees.items()}))
 
 
 def same_dtype(**trees: PyTree) -> None:
@@ -90,14 +92,14 @@ def every_agents_start(problem: Problem, x0: PyTree, y0: PyTree) -> tuple[PyTree
     if error_if_own is None and error_if_common is None and all(leaf.ndim == 1 for leaf in leaves):
         raise ValueError(
             f"x0 and y0 have {n} entries each and there are {n} agents: they can be one start for all or one number "
-            "for each agent, and the losses accept both. Repeat the start along an agents' axis to say which: "
-            f"x0 of shape ({n}, ...)."
+            f"for each agent, and the losses accept both. Say which by an agents' axis in front: shape ({n}, {n}) for "
+            f"one start repeated, ({n}, 1) for one number each."
         )
     if error_if_own is None:
         return x0, y0
     if error_if_common is None:
         return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (n, *leaf.shape)), (x0, y0))
-    _refuse_wrong_agent_count(problem, x0, y0)
+    _refuse_wrong_fronts(problem, x0, y0)
     raise error_if_own if isinstance(error_if_own, Exception) else error_if_common
 
 
@@ -125,46 +127,60 @@ def _losses_refuse(problem: Problem, x: PyTree, y: PyTree) -> Exception | None:
         ("lower", problem.lower, problem.lower_data),
     ):
         batch = jax.tree.map(lambda leaf: leaf[0], data)
+        shapes = ", ".join(f"{what} {_shapes(tree)}" for what, tree in (("x", x), ("y", y), ("batch", batch)))
         try:
             out = jax.eval_shape(loss, x, y, batch)
         except Exception as error:  # whatever a user's function raises on these shapes, told again with them
-            shapes = ", ".join(f"{what} {_shapes(tree)}" for what, tree in (("x", x), ("y", y), ("batch", batch)))
             error.add_note(f"Raised by {name}(x, y, batch) with {shapes}.")
             return error
         if not isinstance(out, jax.ShapeDtypeStruct) or out.shape != ():
             got = f"shape {out.shape}" if isinstance(out, jax.ShapeDtypeStruct) else f"a {type(out).__name__}"
-            return ValueError(f"{name}(x, y, batch) returned {got}; expected a scalar. Reduce it with a mean or a sum.")
+            return ValueError(
+                f"{name}(x, y, batch) returned {got} for {shapes}; expected a scalar. Reduce it with a mean or a sum."
+            )
         if not jnp.issubdtype(out.dtype, jnp.floating):
             return TypeError(f"{name}(x, y, batch) returned {out.dtype}; expected a floating-point scalar.")
     return None
 
 
-def _refuse_wrong_agent_count(problem: Problem, x0: PyTree, y0: PyTree) -> None:
-    """Says so if the start is one for each of a wrong number of agents."""
-    leaves = jax.tree.leaves((x0, y0))
-    fronts = [leaf.shape[0] for leaf in leaves if leaf.ndim > 0]
-    if len(fronts) < len(leaves) or set(fronts) == {problem.n}:
-        return
-    if _losses_refuse(problem, *jax.tree.map(lambda leaf: leaf[0], (x0, y0))) is None:
-        counts = {name: jax.tree.leaves(tree)[0].shape[0] for name, tree in (("x0", x0), ("y0", y0))}
-        raise ValueError(f"{_counted(counts | {'the data': problem.n}, 'agents')}; expected the same number.")
+def _refuse_wrong_fronts(problem: Problem, x0: PyTree, y0: PyTree) -> None:
+    """Says so if the start is one for each of a wrong number of agents, or only half of it one for each."""
+    x, y = (
+        jax.tree.map(lambda leaf: leaf[0], tree) if all(leaf.ndim > 0 for leaf in jax.tree.leaves(tree)) else None
+        for tree in (x0, y0)
+    )
+    if x is not None and y is not None and _losses_refuse(problem, x, y) is None:
+        raise ValueError(_unequal_agents({"x0": _front(x0), "y0": _front(y0), "the data": problem.n}))
+    for one, other, start in (("x0", "y0", (x, y0)), ("y0", "x0", (x0, y))):
+        if start[0] is not None and start[1] is not None and _losses_refuse(problem, *start) is None:
+            raise ValueError(
+                f"{one} has an agents' axis in front and {other} has none: shapes {_shapes(x0)} and {_shapes(y0)}; "
+                "expected one on both or on neither."
+            )
+
+
+def _front(tree: PyTree) -> int:
+    return jax.tree.leaves(tree)[0].shape[0]
 
 
 def _as_array(where: str, leaf: object) -> np.ndarray | jax.Array:
-    if isinstance(leaf, jax.Array):
-        return leaf
     try:
-        array = np.asarray(leaf)
+        array = leaf if isinstance(leaf, jax.Array) else np.asarray(leaf)
     except ValueError as error:
         raise ValueError(f"{where} is ragged: {error}. {_RAGGED}") from None
     if array.dtype == object:
         raise ValueError(f"{where} is ragged or holds objects, not numbers. {_RAGGED}")
-    if not np.issubdtype(array.dtype, np.number) and array.dtype != bool:
+    if not jnp.issubdtype(array.dtype, jnp.number) and array.dtype != bool:
         raise TypeError(f"{where} has entries of type {array.dtype}; expected numbers.")
     return array
 
 
 _RAGGED = "Expected one array; hg.stack_ragged pads agents with different numbers of examples."
+_LISTED = (
+    " A list is a pytree of its items, not an array: np.stack makes one of agents alike, hg.stack_ragged of agents "
+    "with different numbers of examples."
+)
+_NO_EXAMPLES = f" {_RAGGED} An array without examples gets an axis of length 1."
 
 
 def _finite(where: str, leaf: np.ndarray | jax.Array) -> None:
@@ -173,15 +189,18 @@ def _finite(where: str, leaf: np.ndarray | jax.Array) -> None:
         raise ValueError(f"{where} is not finite: {(~finite).sum()} of {finite.size} entries, the first at {at}.")
 
 
-def _same(name: str, leaves: list, axis: int, what: str) -> None:
+def _same(name: str, leaves: list, axis: int, what: str, hint: str) -> None:
     counts = {where: leaf.shape[axis] for where, leaf in leaves}
     if len(set(counts.values())) > 1:
-        hint = f" {_RAGGED} An array without examples gets an axis of length 1." if what == "examples" else ""
         raise ValueError(f"{name} is ragged: {_counted(counts, what)}; expected the same number everywhere.{hint}")
 
 
+def _unequal_agents(counts: dict[str, int]) -> str:
+    return f"{_counted(counts, 'agent')}; expected the same number."
+
+
 def _counted(counts: dict[str, int], what: str) -> str:
-    return ", ".join(f"{name} has {count} {what}" for name, count in counts.items())
+    return ", ".join(f"{name} has {count} {what}{'' if count == 1 else 's'}" for name, count in counts.items())
 
 
 def _shapes(tree: PyTree) -> object:

@@ -57,14 +57,15 @@ class HypergradientNorm(eqx.Module):
 
     solver: Solver
 
+    name: ClassVar[str] = "hypergradient_norm"
+
     def __call__(self, witness: Witness) -> dict[str, Scalar]:
         x, y = witness.mean(witness.state.x), witness.mean(witness.state.y)
         gradient, residual, converged = self.solver.hypergradient(witness.exact, witness.mean, x, y)
-        name = "hypergradient_norm"
         return {
-            name: jnp.linalg.norm(gradient),
-            f"{name}.residual": residual,
-            f"{name}{CONVERGED}": converged.astype(residual.dtype),
+            self.name: jnp.linalg.norm(gradient),
+            f"{self.name}.residual": residual,
+            f"{self.name}{CONVERGED}": converged.astype(residual.dtype),
         }
 
 

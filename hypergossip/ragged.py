@@ -31,7 +31,7 @@ def stack_ragged(agents: Sequence[PyTree]) -> Ragged:
         raise ValueError(
             f"stack_ragged got {type(agents).__name__} of {_length(agents)}; expected a list, one pytree per agent."
         )
-    trees = [jax.tree.map(np.asarray, agent) for agent in agents]
+    trees = [_arrays(i, agent) for i, agent in enumerate(agents)]
     counts = [_examples(i, tree) for i, tree in enumerate(trees)]
     first = trees[0]
     for i, tree in enumerate(trees):
@@ -47,8 +47,8 @@ def stack_ragged(agents: Sequence[PyTree]) -> Ragged:
     most = max(counts)
     data = jax.tree.map(lambda *leaves: jnp.asarray(np.stack([_pad(leaf, most) for leaf in leaves])), *trees)
     count = np.array(counts)
-    weight = (np.arange(most)[None, :] < count[:, None]).astype(np.float64)
-    return Ragged(data, jnp.asarray(weight), jnp.asarray(count))
+    weight = jnp.asarray(np.arange(most)[None, :] < count[:, None])
+    return Ragged(data, weight.astype(_float_of(data)), jnp.asarray(count))
 
 
 def sample_rows(key: PRNGKeyArray, data: PyTree, batch_size: int) -> PyTree:
@@ -62,17 +62,29 @@ def sample_rows(key: PRNGKeyArray, data: PyTree, batch_size: int) -> PyTree:
     return jax.tree.map(lambda leaf: leaf[rows], data)
 
 
+def _arrays(agent: int, tree: PyTree) -> PyTree[np.ndarray]:
+    arrays = jax.tree.map(np.asarray, tree)
+    for leaf in jax.tree.leaves(arrays):
+        if not (jnp.issubdtype(leaf.dtype, jnp.number) or leaf.dtype == bool):
+            raise TypeError(f"Agent {agent} has a leaf of type {leaf.dtype}; expected numbers.")
+    return arrays
+
+
+def _float_of(data: PyTree[Array]) -> np.dtype:
+    """The floating-point type of the data, for the weights to go along with; JAX's own where there is none."""
+    floats = [leaf.dtype for leaf in jax.tree.leaves(data) if jnp.issubdtype(leaf.dtype, jnp.floating)]
+    return np.result_type(*floats) if floats else jnp.result_type(float)
+
+
 def _examples(agent: int, tree: PyTree[np.ndarray]) -> int:
-    counts = {leaf.shape[0] if leaf.ndim else None for leaf in jax.tree.leaves(tree)}
-    if len(counts) != 1 or None in counts:
-        shapes = [leaf.shape for leaf in jax.tree.leaves(tree)]
+    shapes = [leaf.shape for leaf in jax.tree.leaves(tree)]
+    if len({shape[:1] for shape in shapes}) != 1 or not shapes[0]:
         raise ValueError(
             f"Agent {agent}'s leaves have shapes {shapes}; expected one number of examples in front of all."
         )
-    (count,) = counts
-    if count == 0:
+    if shapes[0][0] == 0:
         raise ValueError(f"Agent {agent} has no examples; expected at least one.")
-    return count
+    return shapes[0][0]
 
 
 def _row_shapes(tree: PyTree[np.ndarray]) -> list[tuple[int, ...]]:

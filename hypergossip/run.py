@@ -92,7 +92,7 @@ class _Setup(eqx.Module):
         x, y = problem.flat_start()
         limit = jnp.asarray(growth_limit, x.dtype) * jnp.maximum(1, jnp.maximum(jnp.abs(x).max(), jnp.abs(y).max()))
         loop = Loop(
-            jax.tree.map(_float_leaves_as_arrays, algorithm),
+            jax.tree.map(_number_as_array, algorithm),
             metrics,
             problem.losses(),
             jax.random.key(seed),
@@ -154,7 +154,7 @@ class _Host:
         while targets := self._next(k, records, wanted):
             chunk_began = time.perf_counter()
             own, common, new = jax.block_until_ready(self._call(own, common, k, targets))
-            records = self._on_grid(_extended(records, targets, new))
+            records = self._on_grid(_extended(records, targets, self._in_order(new)))
             self._raise_if_diverged(own, records, compiled - began, chunk_began - compiled)
             _warn_if_unconverged(records, len(targets))
             rate = (targets[-1] - k) / (time.perf_counter() - chunk_began)
@@ -192,6 +192,12 @@ class _Host:
         step = records["step"]
         keep = (step % self.record_every == 0) | (step == self.steps)
         return {name: values[keep] for name, values in records.items()}
+
+    def _in_order(self, values: dict[str, jax.Array]) -> dict[str, jax.Array]:
+        """Consensus first, then the metrics in the order in which they were asked for, then the rest."""
+        order = ["consensus", *map(name_of, self.setup.loop.metrics)]
+        rank = {name: i for i, name in enumerate(order)}
+        return dict(sorted(values.items(), key=lambda item: rank.get(item[0].split(".")[0], len(order))))
 
     def _raise_if_diverged(self, own: Own, records: dict[str, np.ndarray], compiling: float, running: float) -> None:
         iterations = np.asarray(own.fate.iteration)
@@ -250,12 +256,12 @@ def _warn_if_unconverged(records: dict[str, np.ndarray], new: int) -> None:
                 f"{residual:.1e}, short of its tolerance: do not trust the value. trace.metrics[{flag!r}] tells for "
                 "every record. Allow more newton_steps or cg_steps, or a larger tolerance.",
                 UnconvergedWarning,
-                stacklevel=5,
+                stacklevel=4,
             )
 
 
-def _float_leaves_as_arrays(leaf: Any) -> Any:
-    return jnp.asarray(leaf) if isinstance(leaf, float) else leaf
+def _number_as_array(leaf: Any) -> Any:
+    return jnp.asarray(float(leaf)) if isinstance(leaf, (int, float)) else leaf
 
 
 def _check(algorithm, problem, topology, steps, record_every, metrics, seed, growth_limit) -> None:

@@ -24,9 +24,12 @@ def check_step(name: str, step: Step) -> None:
     if isinstance(value, Tracer):
         return
     try:
+        if isinstance(value, (bool, str, list, tuple)):  # some of which jnp.asarray takes for numbers
+            raise TypeError
         values = [float(v) for v in jnp.ravel(jnp.asarray(value))]
     except (TypeError, ValueError):
-        raise TypeError(f"{name} is {step!r}; expected a positive number or a function of the iteration.") from None
+        got = f"{name}(0) is {value!r}" if callable(step) else f"{name} is {step!r}"
+        raise TypeError(f"{got}; expected a positive number or a function of the iteration.") from None
     for v in values:
         if not math.isfinite(v) or v < 0 or (v == 0 and not callable(step)):
             where = f"{name}(0)" if callable(step) else name
@@ -36,6 +39,6 @@ def check_step(name: str, step: Step) -> None:
 def check_count(name: str, count: Any, *, least: int = 1) -> None:
     """Refuses counts that are no whole number or below `least`."""
     if isinstance(count, bool) or not isinstance(count, int):
-        raise TypeError(f"{name} is {count!r}; expected a whole number.")
+        raise TypeError(f"{name} is {count!r}; expected a whole number, as a Python int.")
     if count < least:
         raise ValueError(f"{name} = {count}; expected at least {least}.")

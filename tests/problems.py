@@ -7,9 +7,11 @@ NumPy only, derived by hand.
 from dataclasses import dataclass
 from functools import cached_property
 
-import hypergossip as hg
+import jax
 import jax.numpy as jnp
 import numpy as np
+
+import hypergossip as hg
 
 
 def _quadratic_upper(x, y, batch):
@@ -94,6 +96,53 @@ class Quadratic:
         at_zero = self.hypergradient(np.zeros(self.p))
         columns = [self.hypergradient(e) - at_zero for e in np.eye(self.p)]
         return -np.linalg.solve(np.stack(columns, axis=1), at_zero)
+
+
+def _of_mean_row(loss):
+    """The quadratic losses are linear in their coefficients, so the mean loss is the loss of the mean row."""
+
+    def mean_loss(x, y, batch):
+        return loss(x, y, jax.tree.map(lambda rows: jnp.mean(rows, axis=0, keepdims=True), batch))
+
+    return mean_loss
+
+
+_sampled_upper, _sampled_lower = _of_mean_row(_quadratic_upper), _of_mean_row(_quadratic_lower)
+
+
+@dataclass(frozen=True)
+class SampledQuadratic:
+    """Many rows per agent, each a quadratic; their mean is `whole`'s, so mini-batches are noise around known answers."""
+
+    whole: Quadratic
+    examples: int
+    spread: float
+    seed: int = 2
+
+    @cached_property
+    def rows(self) -> dict[str, np.ndarray]:
+        """Every coefficient of every row, (agents, examples, ...)."""
+        rng = np.random.default_rng(self.seed)
+
+        def around(name, mean):
+            noise = rng.standard_normal((self.whole.n, self.examples, *mean.shape[1:]))
+            if name in "AH":
+                noise = (noise + noise.swapaxes(-1, -2)) / 2
+            noise -= noise.mean(axis=1, keepdims=True)
+            return mean[:, None] + self.spread * noise / np.sqrt(mean.shape[-1])
+
+        return {name: around(name, mean) for name, mean in self.whole.arrays.items()}
+
+    @cached_property
+    def hg_problem(self) -> hg.Problem:
+        return hg.Problem(
+            _sampled_upper,
+            _sampled_lower,
+            upper_data={name: self.rows[name] for name in "Abc"},
+            lower_data={name: self.rows[name] for name in "HJd"},
+            x0=jnp.zeros(self.whole.p),
+            y0=jnp.zeros(self.whole.q),
+        )
 
 
 def _cross_entropy(y, batch):
@@ -181,3 +230,10 @@ class Logistic:
         stacked = np.broadcast_to(y, (self.n, self.p))
         z = np.linalg.solve(self.H(everywhere, stacked).mean(0), self.fy(everywhere, stacked).mean(0))
         return self.fx(everywhere, stacked).mean(0) - self.J(everywhere, stacked).mean(0) @ z
+
+
+def started_at(problem: hg.Problem, x0, y0) -> hg.Problem:
+    """The same problem from another start."""
+    return hg.Problem(
+        problem.upper, problem.lower, upper_data=problem.upper_data, lower_data=problem.lower_data, x0=x0, y0=y0
+    )

@@ -13,10 +13,10 @@ from .weights import Topology, from_sparse
 
 def ring(n: int, self_weight: float | None = None) -> Topology:
     """n agents in a circle: w_ii = `self_weight` (1/3 if not given), the rest to the two neighbours in halves."""
-    _at_least_one(n)
+    n = _count(n)
     if self_weight is None:
         self_weight = 1 / 3
-    elif not 0 < self_weight < 1:
+    elif not 0 < _number("self_weight", self_weight) < 1:
         raise ValueError(f"self_weight = {self_weight:g}; expected a number strictly between 0 and 1.")
     if n == 1:
         return from_sparse(np.eye(1), "ring")
@@ -29,20 +29,18 @@ def ring(n: int, self_weight: float | None = None) -> Topology:
 
 def path(n: int) -> Topology:
     """n agents in a line, Metropolis weights."""
-    _at_least_one(n)
-    return from_graph(nx.path_graph(n), name="path")
+    return from_graph(nx.path_graph(_count(n)), name="path")
 
 
 def complete(n: int) -> Topology:
     """Everyone talks to everyone: w_ij = 1/n, ρ = 0."""
-    _at_least_one(n)
+    n = _count(n)
     return from_sparse(np.full((n, n), 1 / n), "complete")
 
 
 def star(n: int) -> Topology:
     """Agent 0 talks to all others, they to agent 0 alone; Metropolis weights."""
-    _at_least_one(n)
-    return from_graph(nx.star_graph(n - 1), name="star")
+    return from_graph(nx.star_graph(_count(n) - 1), name="star")
 
 
 def torus(rows: int, columns: int | None = None) -> Topology:
@@ -50,20 +48,18 @@ def torus(rows: int, columns: int | None = None) -> Topology:
 
     `torus(4, 5)` has 4 rows of 5; `torus(20)` is 20 agents on the grid nearest to a square.
     """
-    _at_least_one(rows)
     if columns is None:
-        n = rows
+        n = _count(rows)
         rows = max(d for d in range(1, math.isqrt(n) + 1) if n % d == 0)
         columns = n // rows
-    _at_least_one(columns, "columns")
-    grid = nx.grid_2d_graph(rows, columns, periodic=True)
+    grid = nx.grid_2d_graph(_count(rows, "The number of rows"), _count(columns, "The number of columns"), periodic=True)
     grid.remove_edges_from(list(nx.selfloop_edges(grid)))
     return from_graph(grid, name="torus")
 
 
 def hypercube(n: int) -> Topology:
     """n = 2^d agents; i and j talk where their binary digits differ in one place. Metropolis weights."""
-    _at_least_one(n)
+    n = _count(n)
     if n & (n - 1):
         raise ValueError(f"A hypercube of {n} agents does not exist; expected a power of two: 1, 2, 4, 8, …")
     return _from_offsets(n, [(i, i ^ (1 << bit)) for i in range(n) for bit in range(n.bit_length() - 1)], "hypercube")
@@ -71,7 +67,7 @@ def hypercube(n: int) -> Topology:
 
 def exponential(n: int) -> Topology:
     """Agent i talks to i ± 1, i ± 2, i ± 4, … around the circle; Metropolis weights."""
-    _at_least_one(n)
+    n = _count(n)
     hops = [1 << bit for bit in range((n - 1).bit_length())]
     return _from_offsets(n, [(i, (i + hop) % n) for i in range(n) for hop in hops], "exponential")
 
@@ -82,8 +78,8 @@ def erdos_renyi(n: int, p: float, seed: int = 0) -> Topology:
     Disconnected draws are drawn again from the same stream: the result is a connected graph, and
     the same one for the same n, p and seed.
     """
-    _at_least_one(n)
-    if not 0 < p <= 1:
+    n = _count(n)
+    if not 0 < _number("p", p) <= 1:
         raise ValueError(f"p = {p:g}; expected a probability in (0, 1].")
     stream = np.random.default_rng(seed)
     for _ in range(100):
@@ -120,7 +116,12 @@ def from_graph(graph: nx.Graph, weights: str = "metropolis", name: str = "graph"
 
 def from_weights(W) -> Topology:
     """A topology from a mixing matrix: a nested list, an array, or a scipy sparse matrix."""
-    matrix = sp.csr_array(W) if sp.issparse(W) else np.asarray(W)
+    try:
+        matrix = sp.csr_array(W) if sp.issparse(W) else np.asarray(W)
+    except ValueError as error:
+        raise ValueError(
+            f"W is no matrix: {error} Expected rows of one length, row i the weights of agent i."
+        ) from None
     if not np.issubdtype(matrix.dtype, np.number) or np.issubdtype(matrix.dtype, np.complexfloating):
         raise TypeError(f"W has entries of type {matrix.dtype}; expected real numbers, row i the weights of agent i.")
     if matrix.ndim != 2:
@@ -129,6 +130,8 @@ def from_weights(W) -> Topology:
 
 
 def _edge_weights(graph: nx.Graph, rule: str, i: np.ndarray, j: np.ndarray) -> np.ndarray:
+    if not isinstance(rule, str):
+        raise TypeError(f"weights is {rule!r}; expected the name of a rule or of an edge attribute.")
     degree = np.bincount(np.concatenate([i, j]), minlength=len(graph))
     if rule == "metropolis":
         return 1 / (1.0 + np.maximum(degree[i], degree[j]))
@@ -143,7 +146,12 @@ def _edge_weights(graph: nx.Graph, rule: str, i: np.ndarray, j: np.ndarray) -> n
             f"or the name of an attribute that every edge carries ({sum(v is not None for v in given)} of {len(given)} "
             f"edges carry {rule!r})."
         )
-    return np.array(given, dtype=np.float64)
+    try:
+        return np.array(given, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise TypeError(
+            f"The edges' attribute {rule!r} is no weight: {error}; expected a number on every edge."
+        ) from None
 
 
 def _symmetric(n: int, i: np.ndarray, j: np.ndarray, values: np.ndarray, name: str) -> Topology:
@@ -158,8 +166,15 @@ def _from_offsets(n: int, pairs: list[tuple[int, int]], name: str) -> Topology:
     return from_graph(graph, name=name)
 
 
-def _at_least_one(n: int, what: str = "agents") -> None:
+def _count(n: int | np.integer, what: str = "The number of agents") -> int:
     if isinstance(n, bool) or not isinstance(n, (int, np.integer)):
-        raise TypeError(f"The number of {what} is {n!r}; expected an integer.")
+        raise TypeError(f"{what} is {n!r}; expected an integer.")
     if n < 1:
-        raise ValueError(f"The number of {what} is {n}; expected at least 1.")
+        raise ValueError(f"{what} is {n}; expected at least 1.")
+    return int(n)
+
+
+def _number(name: str, value: float) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.number)):
+        raise TypeError(f"{name} is {value!r}; expected a number.")
+    return float(value)

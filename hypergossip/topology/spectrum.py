@@ -32,4 +32,4 @@ def _second_largest_squared(w: sp.csr_array) -> float:
         pair = spla.eigsh(squared, 2, which="LA", v0=start, ncv=64, maxiter=10, tol=1e-13, return_eigenvectors=False)
     except spla.ArpackNoConvergence:
         pair = spla.eigsh((w @ w).tocsc(), 2, sigma=1 + 1e-9, v0=start, return_eigenvectors=False)
-    return float(min(pair))
+    return max(0.0, float(min(pair)))  # rounding can take ρ² = 0 below it

@@ -14,6 +14,9 @@ from jaxtyping import Float
 from .rounds import partial_permutations
 from .spectrum import second_eigenvalue
 
+_ROUNDING = 1e-12
+"""What a row of W may miss 1 by, for each agent."""
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Topology:
@@ -29,6 +32,11 @@ class Topology:
     name: str = "weights"
 
     def __post_init__(self):
+        if not isinstance(self.sparse, sp.csr_array):
+            raise TypeError(
+                f"Topology got a {type(self.sparse).__name__}; expected a scipy csr_array. hg.from_weights takes a "
+                "matrix of any kind, hg.from_graph a networkx graph."
+            )
         check(self.sparse)
 
     @property
@@ -94,9 +102,14 @@ class Topology:
 
 
 def from_sparse(weights, name: str) -> Topology:
-    """A topology from any scipy sparse matrix, brought into one canonical form."""
+    """A topology from any matrix, brought into one canonical form.
+
+    Weights of rounding's size are zeros: 1 − Σ_j w_ij leaves them, of either sign, where an agent
+    keeps nothing for itself.
+    """
     csr = sp.csr_array(weights, dtype=np.float64)
     csr.sum_duplicates()
+    csr.data[np.abs(csr.data) < _ROUNDING] = 0
     csr.eliminate_zeros()
     return Topology(csr, name)
 
@@ -115,7 +128,7 @@ def check(w: sp.csr_array) -> None:
     if (entries.data < 0).any():
         i, j = _first(entries, entries.data < 0)
         raise ValueError(f"W[{i}, {j}] = {w[i, j]:g} is negative; expected weights ≥ 0.")
-    _check_symmetry_and_sums(w, tolerance=1e-12 * n)
+    _check_symmetry_and_sums(w, tolerance=_ROUNDING * n)
     _check_mixing(w)
 
 

@@ -1,0 +1,142 @@
+"""Figures of runs for papers and talks, by matplotlib's objects alone: no pyplot, no global state."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.legend import Legend
+from matplotlib.ticker import MaxNLocator, NullLocator, ScalarFormatter
+
+from ..trace import Trace
+from . import COLOURS, in_words, is_positive, replace_file, without_zeros
+
+_DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)))
+_MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+_LEGEND: dict[str, Any] = {"fontsize": 13, "frameon": False, "handlelength": 3.2}
+_INK, _FAINT = "#262626", "#d9d9d9"
+
+
+def curves(traces: Mapping[str, Trace], names: Sequence[str] | None = None) -> Figure:
+    """Metrics against the outer iteration: a panel for each, a line for each trace.
+
+    `names` chooses the metrics; without it, all that a person looks at (`trace.plotted()`). A log
+    scale where the values are positive, a legend where the traces have names.
+    """
+    chosen = _chosen(traces, names)
+    columns = min(2, len(chosen))
+    rows = math.ceil(len(chosen) / columns)
+    figure = Figure(figsize=(6.4 * columns, 4.4 * rows), layout="constrained")
+    panels = figure.subplots(rows, columns, squeeze=False).ravel()
+    for panel, name in zip(panels, chosen, strict=False):
+        _panel(panel, {label: trace for label, trace in traces.items() if name in trace.metrics}, name)
+    for unused in panels[len(chosen) :]:
+        unused.remove()
+    if any(traces):
+        handles = {label: line for panel in panels[: len(chosen)] for line in panel.lines if (label := line.get_gid())}
+        _readable(figure.legend(handles.values(), handles, loc="outside upper center", ncols=4, **_LEGEND))
+    return figure
+
+
+def gradient_norm(traces: Mapping[str, Trace], exact: np.ndarray | None = None) -> Figure:
+    """log₁₀‖∇Φ(x̄)‖ against the outer iteration, the form of the paper's Figure 1a.
+
+    `exact` is ‖∇Φ‖ along exact gradient descent, one value per iteration: the line that no
+    algorithm with these steps is expected to beat by much.
+    """
+    figure = Figure(figsize=(8, 5.2), layout="constrained")
+    axes = figure.add_subplot()
+    if exact is not None:
+        logs = np.log10(without_zeros(exact))
+        axes.plot(np.arange(len(exact)), logs, color="#7a7a7a", lw=1.6, ls=(0, (1, 1)), label="exact gradient descent")
+    for i, (label, trace) in enumerate(traces.items()):
+        steps, norms = trace.metrics["step"], trace.metrics["hypergradient_norm"]
+        _line(axes, i, label, steps, np.log10(without_zeros(norms)))
+    _dress(axes, r"$\log_{10}\,\Vert\nabla\Phi(\bar{x})\Vert$")
+    if any(traces) or exact is not None:
+        _readable(axes.legend(**_LEGEND))
+    return figure
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Writes the figure as an image of the kind that the path's ending names, whole or not at all."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format=path.suffix.lstrip("."), dpi=160)
+    replace_file(path, buffer.getvalue())
+
+
+def _chosen(traces: Mapping[str, Trace], names: Sequence[str] | None) -> list[str]:
+    if not traces:
+        raise ValueError("There are no traces to plot; expected at least one.")
+    possible = list(dict.fromkeys(name for trace in traces.values() for name in trace.plotted()))
+    if names is None:
+        return possible
+    recorded = {name for trace in traces.values() for name in trace.metrics} - {"step"}
+    for name in names:
+        if name not in recorded:
+            raise ValueError(f"Unknown metric {name!r}; possible are {', '.join(possible)}.")
+    if not names:
+        raise ValueError(f"No metric is named; possible are {', '.join(possible)}.")
+    return list(names)
+
+
+def _panel(axes: Axes, traces: Mapping[str, Trace], name: str) -> None:
+    log = is_positive(trace.metrics[name] for trace in traces.values())
+    for i, (label, trace) in enumerate(traces.items()):
+        values = trace.metrics[name]
+        _line(axes, i, label, trace.metrics["step"], without_zeros(values) if log else values)
+    _dress(axes, "")
+    if log:
+        _log_scale(axes, [trace.metrics[name] for trace in traces.values()])
+    axes.set_title(in_words(name), fontsize=14, color=_INK, parse_math=False)
+
+
+def _log_scale(axes: Axes, series: list[np.ndarray]) -> None:
+    """A log scale; within half a decade, where there is no room for powers of ten, with ticks as on a linear one."""
+    axes.set_yscale("log")
+    values = np.concatenate([without_zeros(one) for one in series])
+    if np.nanmax(values) < 3 * np.nanmin(values):
+        axes.yaxis.set_major_locator(MaxNLocator(6))
+        axes.yaxis.set_major_formatter(ScalarFormatter())
+        axes.yaxis.set_minor_locator(NullLocator())
+
+
+def _line(axes: Axes, i: int, label: str, steps: np.ndarray, values: np.ndarray) -> None:
+    """Line i, told from the others by colour, dashes and marker; about eight markers, out of step with each other."""
+    every = max(1, len(steps) // 8)
+    axes.plot(
+        steps,
+        values,
+        color=COLOURS[i % len(COLOURS)],
+        ls=_DASHES[i % len(_DASHES)],
+        lw=2.4,
+        marker=_MARKERS[i % len(_MARKERS)],
+        markersize=7,
+        markeredgecolor="white",
+        markevery=((i * every) // 3 % every, every),
+        label=label or "_",
+        gid=label,
+    )
+
+
+def _dress(axes: Axes, ylabel: str) -> None:
+    axes.set_xlabel("outer iteration", fontsize=14, color=_INK)
+    axes.set_ylabel(ylabel, fontsize=14, color=_INK)
+    axes.tick_params(labelsize=12, colors=_INK)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6, steps=[1, 2, 5, 10]))
+    axes.grid(color=_FAINT, lw=0.8)
+    axes.set_axisbelow(True)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+
+
+def _readable(legend: Legend) -> None:
+    """Names as they are: a dollar sign does not start a formula."""
+    for text in legend.get_texts():
+        text.set_parse_math(False)
