@@ -25,7 +25,7 @@ T, N, STEP = 10, 20, np.float32(0.01)
 
 def main() -> None:
     """Times each form, round by round so that the machine's moods hit all alike, and prints the medians."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     rounds = parser.parse_args().rounds
     problem, topology = DEFAULT.problem(), DEFAULT.topology()
@@ -43,7 +43,9 @@ def main() -> None:
     for name, seconds in median.items():
         best = min(times[name])
         ratio = seconds / median["hypergossip"]
-        print(f"{name:>28}: {seconds * 1e3:9.2f} ms per outer iteration (best {best * 1e3:.2f}), {ratio:7.1f} x hypergossip")
+        print(
+            f"{name:>28}: {seconds * 1e3:9.2f} ms per outer iteration (best {best * 1e3:.2f}), {ratio:7.1f} x hypergossip"
+        )
     _share(median["hypergossip"])
 
 

@@ -55,7 +55,7 @@ class Loop(Vectorised):
     """A Python loop over the agents, each with its own autograd calls: how such code is often written."""
 
     def mix(self, v):
-        return torch.stack([sum(w * v[j] for j, w in enumerate(row) if w) for row in self.W.tolist()])
+        return torch.stack([torch.stack([w * v[j] for j, w in enumerate(row) if w]).sum(0) for row in self.W.tolist()])
 
     def each(self, function, *arguments):
         return torch.stack([function(*own) for own in zip(*arguments, strict=True)])
