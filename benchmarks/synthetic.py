@@ -11,6 +11,7 @@ share of the machine's own matrix-product rate that hypergossip reaches.
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import time
 from collections.abc import Callable
 
@@ -127,9 +128,7 @@ def _stacked(d, steps: int) -> tuple[np.ndarray, float]:
 
 
 def _torch_forms(arrays: list[np.ndarray], W: np.ndarray) -> dict[str, Callable[[int], tuple[np.ndarray, float]]]:
-    try:
-        import torch
-    except ImportError:
+    if importlib.util.find_spec("torch") is None:
         print("PyTorch is not installed: its forms are left out.")
         return {}
     from torch_forms import Loop, Vectorised

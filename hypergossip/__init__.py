@@ -1,5 +1,9 @@
 """Bilevel optimisation over a network without a server."""
 
+from . import precautions
+
+precautions.take()
+
 from .problem import Problem
 from .ragged import Ragged, stack_ragged
 from .topology import (

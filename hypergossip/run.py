@@ -21,6 +21,7 @@ from .checkpoint import Checkpoints, identity
 from .errors import Diverged, UnconvergedWarning
 from .loop import Common, Data, Loop, Own, variables
 from .metrics import CONVERGED, name_of
+from .precautions import check_reductions
 from .problem import Problem
 from .steps import check_count
 from .topology import Topology
@@ -70,6 +71,7 @@ def run(
       with `hg.Diverged`, like one that leaves the finite numbers.
     """
     _check(algorithm, problem, topology, steps, record_every, metrics, seed, growth_limit)
+    check_reductions()
     setup = _Setup.of(algorithm, problem, topology, tuple(metrics), seed, backend or Simulated(), growth_limit)
     saved = (
         Checkpoints(checkpoint, identity(algorithm, problem, topology, metrics, seed, record_every))
