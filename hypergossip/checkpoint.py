@@ -7,6 +7,7 @@ written under another name, flushed to the disk and renamed; the last two are ke
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import inspect
 import io
@@ -138,8 +139,8 @@ def identity(
 def _fields(module: eqx.Module, prefix: str = "") -> list[tuple[str, Any]]:
     """(path, value) of every field, those of modules inside it included."""
     found: list[tuple[str, Any]] = []
-    for name in module.__dataclass_fields__:
-        value, path = getattr(module, name), f"{prefix}.{name}"
+    for field in dataclasses.fields(module):
+        value, path = getattr(module, field.name), f"{prefix}.{field.name}"
         if isinstance(value, eqx.Module):
             found += [(path, type(value).__qualname__), *_fields(value, path)]
         else:

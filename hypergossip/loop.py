@@ -105,7 +105,7 @@ class Loop(eqx.Module):
 
     def _iteration(self, agent: Agent, own: Own, common: Common) -> tuple[Own, Common]:
         state, report = self.algorithm.step(agent, own.state)
-        witness = Witness(agent, state, own.state)
+        witness = Witness(agent, self.algorithm, state, own.state)
         sums = {
             metric.name: common.sums[metric.name] + witness.sum(metric.term(witness))
             for metric in self.metrics
@@ -115,13 +115,25 @@ class Loop(eqx.Module):
         return Own(state, fate), Common(sums, witness.max(report))
 
     def _record(self, agent: Agent, own: Own, common: Common) -> dict[str, Scalar]:
-        witness = Witness(agent, own.state, own.state)
+        witness = Witness(agent, self.algorithm, own.state)
         values: dict[str, Scalar] = {"consensus": consensus(witness), **common.sums, **common.report}
         for metric in self.metrics:
             if not isinstance(metric, RunningSum):
-                result = metric(witness)
-                values |= result if isinstance(result, dict) else {name_of(metric): result}
+                _add(values, name_of(metric), metric(witness))
         return {name: jnp.asarray(witness.mean(value), self.limit.dtype) for name, value in values.items()}
+
+
+def _add(values: dict[str, Scalar], name: str, result: Any) -> None:
+    """Takes in what a metric returned, or refuses it."""
+    for key, value in result.items() if isinstance(result, dict) else [(name, result)]:
+        if not eqx.is_array_like(value):
+            got, hint = type(value).__name__, f" Did you mean {name}()?" if isinstance(result, eqx.Module) else ""
+            raise TypeError(f"The metric {name} returned a {got}; expected a scalar, or a dictionary of them.{hint}")
+        if jnp.shape(value) != ():
+            raise ValueError(f"The metric {name} returned shape {jnp.shape(value)}; expected a scalar, for one agent.")
+        if key in values or key == "step":
+            raise ValueError(f"The metric {name} returned a value named {key!r}, which is recorded already; rename it.")
+        values[key] = value
 
 
 def variables(state: Any) -> list[str]:

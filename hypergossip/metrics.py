@@ -18,6 +18,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Scalar
 
 from .exact import Answer, Solver
+from .hypergradient import AID
 from .network import Witness
 
 MetricFunction = Callable[[Witness], Scalar | Mapping[str, Scalar]]
@@ -109,13 +110,14 @@ class InnerError(RunningSum):
     argmin_y mean_j g_j(x_{j,k}, y). NaN from the first iteration whose exact solve failed.
     """
 
-    homogeneous: bool = eqx.field(static=True)
+    homogeneous: bool | None = eqx.field(static=True)
     solver: Solver
 
     name: ClassVar[str] = "A_K"
 
     def term(self, witness: Witness) -> Scalar:
-        mean = _identity if self.homogeneous else witness.mean
+        homogeneous = witness.algorithm.homogeneous if self.homogeneous is None else self.homogeneous
+        mean = _identity if homogeneous else witness.mean
         y = witness.state.y
         return _unless_failed(self.solver.lower(witness.exact, mean, witness.previous.x, mean(y)), y)
 
@@ -132,12 +134,9 @@ class LinearError(RunningSum):
 
     def term(self, witness: Witness) -> Scalar:
         x, y, local = witness.previous.x, witness.state.y, witness.exact
-        start = getattr(witness.previous, "z", None)
-        v = jnp.zeros_like(y) if start is None else start
-        if not isinstance(v, Array) or v.shape != y.shape:
-            raise ValueError(
-                "linear_error (B_K) measures AID's v; expected an algorithm with hypergradient=hg.AID(...)."
-            )
+        if not isinstance(oracle := getattr(witness.algorithm, "oracle", None), AID):
+            raise ValueError(f"linear_error (B_K) is about the v of hg.AID; this algorithm's oracle is {oracle!r}.")
+        v = jnp.zeros_like(y) if witness.previous.z is None else witness.previous.z
         lower = self.solver.lower(local, _identity, x, y)
         answer = self.solver.linear(local, _identity, x, lower.value, local.fy(x, lower.value))
         return _unless_failed(answer._replace(converged=answer.converged & lower.converged), v)
@@ -153,8 +152,8 @@ def movement() -> RunningSum:
     return Movement()
 
 
-def inner_error(homogeneous: bool = False, tolerance: float | None = None) -> RunningSum:
-    """A_K, the sum of squared errors of the inner loop."""
+def inner_error(homogeneous: bool | None = None, tolerance: float | None = None) -> RunningSum:
+    """A_K, the sum of squared errors of the inner loop; read as the algorithm reads it, unless told otherwise."""
     return InnerError(homogeneous, Solver(tolerance))
 
 

@@ -97,10 +97,12 @@ class Witness(eqx.Module):
     """What a metric sees at agent i: its agent, its state, and means over all agents."""
 
     agent: Agent
+    algorithm: Any
+    """The algorithm that runs."""
     state: Any
     """The algorithm's state at this agent after k outer iterations."""
-    previous: Any
-    """The same one iteration earlier; the state itself before the first."""
+    previous: Any = None
+    """The same one iteration earlier, for the terms of running sums; None elsewhere."""
 
     @property
     def exact(self) -> Local:

@@ -47,8 +47,8 @@ def stack_ragged(agents: Sequence[PyTree]) -> Ragged:
     most = max(counts)
     data = jax.tree.map(lambda *leaves: jnp.asarray(np.stack([_pad(leaf, most) for leaf in leaves])), *trees)
     count = np.array(counts)
-    weight = jnp.asarray(np.arange(most)[None, :] < count[:, None])
-    return Ragged(data, weight.astype(_float_of(data)), jnp.asarray(count))
+    weight = (np.arange(most)[None, :] < count[:, None]).astype(_float_of(data))
+    return Ragged(data, jnp.asarray(weight), jnp.asarray(count))
 
 
 def sample_rows(key: PRNGKeyArray, data: PyTree, batch_size: int) -> PyTree:

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .algorithms import Algorithm
+from .arguments import check_arguments
 from .backends import Simulated
 from .checkpoint import Checkpoints, identity
 from .errors import Diverged, UnconvergedWarning
@@ -23,7 +25,6 @@ from .loop import Common, Data, Loop, Own, variables
 from .metrics import CONVERGED, name_of
 from .precautions import check_reductions
 from .problem import Problem
-from .steps import check_count
 from .topology import Topology
 from .trace import Trace
 from .wire import Communication, read
@@ -70,9 +71,10 @@ def run(
     - `growth_limit`: a run whose x or y grows beyond this many times its start (or one) is ended
       with `hg.Diverged`, like one that leaves the finite numbers.
     """
-    _check(algorithm, problem, topology, steps, record_every, metrics, seed, growth_limit)
+    backend = Simulated() if backend is None else backend
+    check_arguments(algorithm, problem, topology, steps, record_every, metrics, seed, backend, callback, growth_limit)
     check_reductions()
-    setup = _Setup.of(algorithm, problem, topology, tuple(metrics), seed, backend or Simulated(), growth_limit)
+    setup = _Setup.of(algorithm, problem, topology, tuple(metrics), seed, backend, growth_limit)
     saved = (
         Checkpoints(checkpoint, identity(algorithm, problem, topology, metrics, seed, record_every))
         if checkpoint
@@ -241,10 +243,15 @@ def _read_wire(setup: _Setup, own: Own, topology: Topology) -> Communication:
 
 def _advice(algorithm: Algorithm, variable: str) -> str:
     """What to try when this variable leaves the finite numbers."""
-    step = algorithm.blame.get(variable)
-    value = getattr(algorithm, step, None) if step else None
+    if variable not in algorithm.blame:
+        return "Try smaller steps, or scale the losses."
+    step = algorithm.blame[variable]
+    try:
+        value = attrgetter(step)(algorithm)
+    except AttributeError:  # of an oracle that has no step, or is the default one
+        value = None
     now = "" if value is None or callable(value) else f" (now {float(value):g})"
-    return f"Try a smaller {step}{now}, or scale the losses." if step else "Try smaller steps, or scale the losses."
+    return f"Try a smaller {step}{now}, or scale the losses."
 
 
 def _warn_if_unconverged(records: dict[str, np.ndarray], new: int) -> None:
@@ -264,30 +271,3 @@ def _warn_if_unconverged(records: dict[str, np.ndarray], new: int) -> None:
 
 def _number_as_array(leaf: Any) -> Any:
     return jnp.asarray(float(leaf)) if isinstance(leaf, (int, float)) else leaf
-
-
-def _check(algorithm, problem, topology, steps, record_every, metrics, seed, growth_limit) -> None:
-    for value, kind, what in (
-        (algorithm, Algorithm, "an algorithm such as hg.DBOGT(...)"),
-        (problem, Problem, "an hg.Problem"),
-        (topology, Topology, "a topology such as hg.ring(n)"),
-    ):
-        if not isinstance(value, kind):
-            raise TypeError(f"Got {value!r}; expected {what}. The order is run(algorithm, problem, topology, steps).")
-    if topology.n != problem.n:
-        raise ValueError(
-            f"The problem has data of {problem.n} agents, the topology has {topology.n}; expected the same."
-        )
-    check_count("steps", steps)
-    check_count("record_every", record_every)
-    check_count("seed", seed, least=0)
-    if not growth_limit > 1:
-        raise ValueError(f"growth_limit = {growth_limit}; expected a number above 1.")
-    names = [name_of(metric) for metric in metrics]
-    for metric, name in zip(metrics, names, strict=True):
-        if not (callable(metric) or hasattr(metric, "term")):
-            raise TypeError(f"The metric {metric!r} is no function of a Witness.")
-        if names.count(name) > 1 or name in ("step", "consensus"):
-            raise ValueError(
-                f"Two metrics are named {name!r}; expected different names (step and consensus are always there)."
-            )

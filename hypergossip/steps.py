@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Scalar
 
@@ -15,7 +16,10 @@ Step = float | Array | Callable[[Any], Any]
 
 def at(step: Step, t: int | Array, like: Array) -> Scalar:
     """The step of iteration t, in the type of the variable that it moves."""
-    return jnp.asarray(step(t) if callable(step) else step, like.dtype)
+    if not callable(step):
+        return jnp.asarray(step, like.dtype)
+    index = jnp.int64 if like.dtype == jnp.float64 else jnp.int32  # a schedule that divides int32 is in float32
+    return jnp.asarray(step(jnp.asarray(t, index)), like.dtype)
 
 
 def check_step(name: str, step: Step) -> None:
@@ -23,14 +27,12 @@ def check_step(name: str, step: Step) -> None:
     value = step(0) if callable(step) else step
     if isinstance(value, Tracer):
         return
-    try:
-        if isinstance(value, (bool, str, list, tuple)):  # some of which jnp.asarray takes for numbers
-            raise TypeError
-        values = [float(v) for v in jnp.ravel(jnp.asarray(value))]
-    except (TypeError, ValueError):
+    array = np.asarray(value)
+    real = jnp.issubdtype(array.dtype, jnp.floating) or jnp.issubdtype(array.dtype, jnp.integer)
+    if not real or isinstance(value, (list, tuple)):
         got = f"{name}(0) is {value!r}" if callable(step) else f"{name} is {step!r}"
-        raise TypeError(f"{got}; expected a positive number or a function of the iteration.") from None
-    for v in values:
+        raise TypeError(f"{got}; expected a positive number or a function of the iteration.")
+    for v in array.ravel().tolist():
         if not math.isfinite(v) or v < 0 or (v == 0 and not callable(step)):
             where = f"{name}(0)" if callable(step) else name
             raise ValueError(f"{where} = {v:g}; expected a positive, finite number.")

@@ -112,7 +112,7 @@ _sampled_upper, _sampled_lower = _of_mean_row(_quadratic_upper), _of_mean_row(_q
 
 @dataclass(frozen=True)
 class SampledQuadratic:
-    """Many rows per agent, each a quadratic; their mean is `whole`'s, so mini-batches are noise around known answers."""
+    """Many rows per agent, each a quadratic; their mean is `whole`'s: mini-batches are noise around known answers."""
 
     whole: Quadratic
     examples: int

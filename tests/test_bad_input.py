@@ -80,10 +80,10 @@ HALF = np.full((2, 2), 0.5)
         ([["a", "b"], ["c", "d"]], TypeError, r"entries of type <U1; expected real numbers"),
         (HALF + 0j, TypeError, r"entries of type complex128; expected real numbers"),
         (None, TypeError, r"entries of type object; expected real numbers"),
-        (np.eye(3), ValueError, r"disconnected: it falls into 3 parts, the first of 1 agents .* of 3\. Expected a path"),
+        (np.eye(3), ValueError, r"disconnected: it falls into 3 parts, the first of 1 agents .* of 3\. Expected"),
         (sp.block_diag([HALF, HALF]), ValueError, r"disconnected: it falls into 2 parts, the first of 2 agents"),
         ([[0, 1], [1, 0]], ValueError, r"periodic: it is bipartite .* ρ = 1 .*lazy_metropolis"),
-        (hg.ring(6, 1e-13).W, ValueError, r"periodic: it is bipartite and no agent keeps a weight for itself"),
+        ([[1e-13, 1 - 1e-13], [1 - 1e-13, 1e-13]], ValueError, "periodic: .* no agent keeps a weight for itself"),
     ],
 )
 def test_a_matrix_that_does_not_mix_is_refused_by_what_it_lacks(W, error, message):
@@ -206,11 +206,10 @@ ONES = np.ones((N, 1, Q))
         ({}, ValueError, "upper_data has no leaves; expected a pytree of arrays"),
         ({"b": np.ones((0, 1, Q))}, ValueError, r"empty: shape \(0, 1, 3\); expected at least one agent and one ex"),
         ({"b": np.ones((N, 0, Q))}, ValueError, r"empty: shape \(4, 0, 3\); expected at least one agent and one ex"),
-        ({"b": np.where(ONES > 0, np.nan, 0)}, ValueError, r"upper_data\['b'\] is not finite: 12 of 12 entries, .*0, 0"),
-        ({"b": ONES / [1, 1, 1e-320]}, ValueError, r"upper_data\['b'\] is not finite: 4 of 12 entries, .*\(0, 0, 2\)"),
+        ({"b": np.where(ONES > 0, np.nan, 0)}, ValueError, r"upper_data\['b'\] is not finite: 12 of 12 entries, .*0\)"),
+        ({"b": ONES * [1, 1, np.inf]}, ValueError, r"upper_data\['b'\] is not finite: 4 of 12 entries, .*\(0, 0, 2\)"),
     ],
 )
-@pytest.mark.filterwarnings("ignore:overflow:RuntimeWarning")  # the test's own infinities
 def test_data_that_are_not_agents_by_examples_are_refused(data, error, message):
     with pytest.raises(error, match=message):
         make(upper_data=data)
@@ -226,9 +225,9 @@ def test_the_lower_data_are_checked_as_the_upper_ones_are():
     [
         ([], ValueError, "got list of length 0; expected a list, one pytree per agent"),
         ({"a": np.ones((2, 3))}, ValueError, "got dict of unknown length; expected a list, one pytree per agent"),
-        ([np.ones((2, 3)), np.ones((2, 4))], ValueError, r"Agent 1's rows have shapes \[\(4,\)\], agent 0's \[\(3,\)\]"),
+        ([np.ones((2, 3)), np.ones((2, 4))], ValueError, r"Agent 1's rows have shapes \[\(4,\)\], agent 0's \[\(3,"),
         ([{"a": np.ones(2)}, {"b": np.ones(2)}], ValueError, r"Agent 1's pytree is .*'b'.*, agent 0's .*'a'.*the same"),
-        ([(np.ones(2), np.ones(3))], ValueError, r"Agent 0's leaves have shapes \[\(2,\), \(3,\)\]; expected one number"),
+        ([(np.ones(2), np.ones(3))], ValueError, r"Agent 0's leaves have shapes \[\(2,\), \(3,\)\]; expected one"),
         ([np.ones(2), np.float64(1)], ValueError, r"Agent 1's leaves have shapes \[\(\)\]; expected one number"),
         ([{}], ValueError, r"Agent 0's leaves have shapes \[\]; expected one number"),
         ([np.ones((2, 3)), np.ones((0, 3))], ValueError, "Agent 1 has no examples; expected at least one"),
@@ -414,6 +413,7 @@ def test_steps_that_are_no_positive_numbers_are_refused(step, error, got, name, 
         ("record_every", lambda problem, count: hg.run(descent(), problem, hg.ring(N), 1, record_every=count)),
     ],
 )
+@pytest.mark.filterwarnings("ignore:A JAX array is being set as static")  # equinox about np.int64, before we look
 def test_counts_that_are_no_positive_whole_numbers_are_refused(count, error, got, name, construct, problem):
     with pytest.raises(error, match=f"{name} {got}"):
         construct(problem, count)
@@ -436,8 +436,9 @@ def test_settings_of_another_kind_are_refused(changed, message):
 # Runs
 
 
-def run(problem, algorithm=None, topology=None, steps=2, **changed):
-    return hg.run(algorithm or descent(homogeneous=True), problem, topology or hg.ring(N), steps, **changed)
+def run(problem, **changed):
+    given = {"algorithm": descent(homogeneous=True), "topology": hg.ring(N), "steps": 2}
+    return hg.run(problem=problem, **(given | changed))
 
 
 def spread(witness):
@@ -461,15 +462,15 @@ def spread(witness):
             ValueError,
             "Two metrics are named 'A_K'; expected different names",
         ),
-        ({"metrics": spread}, TypeError, r"metrics is .*; expected a list"),
-        ({"metrics": [hg.hypergradient_norm]}, TypeError, r"hypergradient_norm.*hg\.hypergradient_norm\(\)"),
-        ({"metrics": [lambda witness: witness.x]}, ValueError, r"<lambda>.* returned shape \(2,\).*expected a scalar"),
+        ({"metrics": spread}, TypeError, r"metrics is .*spread.*; expected"),
+        ({"metrics": [hg.hypergradient_norm]}, TypeError, r"hypergradient_norm.*expected"),
+        ({"metrics": [lambda witness: witness.x]}, ValueError, r"<lambda>.*\(2,\).*expected a scalar"),
         ({"backend": "gpu"}, TypeError, r"backend is 'gpu'; expected"),
         ({"callback": 3}, TypeError, "callback is 3; expected a function"),
         (
             {"algorithm": descent(outer_step=jnp.array([0.1, 0.2]), homogeneous=True)},
             ValueError,
-            r"outer_step has shape \(2,\); expected",
+            r"outer_step .*\(2,\).*expected",
         ),
     ],
 )

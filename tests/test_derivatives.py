@@ -1,14 +1,15 @@
 """One agent's derivatives against central differences, and against derivatives taken by hand."""
 
 import equinox as eqx
-import hypergossip as hg
 import jax
 import jax.numpy as jnp
 import numpy as np
 import problems
 import pytest
-from hypergossip.local import Local
 from jax.flatten_util import ravel_pytree
+
+import hypergossip as hg
+from hypergossip.local import Local
 
 
 @jax.jit

@@ -30,7 +30,7 @@ class Algorithm(eqx.Module):
     reports: ClassVar[tuple[str, ...]] = ()
     """The names of the diagnostics that a step returns."""
     blame: ClassVar[dict[str, str]]
-    """State field ↦ the fields of the algorithm that drive it: the advice in `hg.Diverged`."""
+    """State field ↦ the field of the algorithm that drives it, dots going inside: the advice in `hg.Diverged`."""
 
     @abstractmethod
     def init(self, agent: Agent, x: Rp, y: Rq) -> Any:
@@ -62,7 +62,7 @@ class DoubleLoop(Algorithm):
     blame: ClassVar[dict[str, str]] = {
         "y": "inner_step",
         "v": "inner_step",
-        "z": "the step of hypergradient",
+        "z": "hypergradient.step",
         "u": "outer_step",
         "x": "outer_step",
     }

@@ -42,13 +42,13 @@ def without_zeros(values: np.ndarray) -> np.ndarray:
     return np.where(values > 0, values, np.nan)
 
 
-def human_bytes(count: float) -> str:
+def human_bytes(count: int | float) -> str:
     """1234567 as "1.23 MB"."""
     unit, scale = byte_unit(count)
     return f"{count:.0f} B" if scale == 1 else f"{count / scale:.3g} {unit}"
 
 
-def byte_unit(most: float) -> tuple[str, int]:
+def byte_unit(most: int | float) -> tuple[str, int]:
     """The unit, and its size in bytes, in which a number of bytes reads well."""
     for power, unit in ((4, "TB"), (3, "GB"), (2, "MB"), (1, "kB")):
         if most >= 1000**power:

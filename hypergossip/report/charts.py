@@ -6,17 +6,31 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from bokeh.core.properties import value
 from bokeh.embed import components
-from bokeh.models import ColumnDataSource, FixedTicker, HoverTool, Legend, LegendItem, Range1d
+from bokeh.models import ColumnDataSource, FixedTicker, HoverTool, Legend, LegendItem, Range
 from bokeh.plotting import figure
 
 from ..trace import Trace
 from . import COLOURS, byte_unit, in_words, is_positive, without_zeros
 
 _DASHES = ("solid", "dashed", "dotted", "dotdash")
-_MARKERS = ("circle", "square", "triangle", "diamond", "inverted_triangle", "plus", "x")
+_MARKERS = ("circle", "square", "triangle", "diamond", "inverted_triangle", "hex", "star")
 _MOST_POINTS = 1000
 """Of one line; longer ones are thinned, so that a report of long runs stays small."""
+_LEGEND: dict[str, Any] = {
+    "click_policy": "hide",
+    "orientation": "horizontal",
+    "background_fill_alpha": 0,
+    "border_line_color": None,
+    "label_text_font_size": "15px",
+    "padding": 0,
+    "margin": 4,
+    "spacing": 18,
+    "glyph_width": 34,
+    "inactive_fill_alpha": 0,
+    "stylesheets": [".bk-label { color: var(--ink) !important; } .bk-item.bk-inactive { opacity: 0.35; }"],
+}
 _FIRST = "hypergradient_norm"
 
 
@@ -59,12 +73,14 @@ def _is_log(traces: Mapping[str, Trace], name: str) -> bool:
     return is_positive(trace.metrics[name] for trace in traces.values() if name in trace.metrics)
 
 
-def _source(
-    label: str, trace: Trace, names: list[str], traces: Mapping[str, Trace], scale: int
-) -> ColumnDataSource:
+def _source(label: str, trace: Trace, names: list[str], traces: Mapping[str, Trace], scale: int) -> ColumnDataSource:
     """A trace's columns: "step", "sent", and "m0", "m1", … for the metrics, whose names may be anything."""
     records = len(trace.metrics["step"])
-    kept = np.unique(np.linspace(0, records - 1, _MOST_POINTS).astype(int)) if records > _MOST_POINTS else np.arange(records)
+    kept = (
+        np.unique(np.linspace(0, records - 1, _MOST_POINTS).astype(int))
+        if records > _MOST_POINTS
+        else np.arange(records)
+    )
     columns = {"step": trace.metrics["step"][kept], "sent": _sent(trace)[kept] / scale}
     for m, name in enumerate(names):
         if name in trace.metrics:
@@ -81,7 +97,7 @@ def _chart(
     x: str,
     x_label: str,
     log: bool,
-    y_range: Range1d | None,
+    y_range: Range | None,
 ) -> figure:
     chart = figure(
         height=330,
@@ -94,8 +110,9 @@ def _chart(
         background_fill_color=None,
         border_fill_color=None,
         outline_line_color=None,
-        **({} if y_range is None else {"y_range": y_range}),
     )
+    if y_range is not None:
+        chart.y_range = y_range
     chart.toolbar.logo = None
     chart.toolbar.autohide = True
     items = [(label, _line(chart, i, label, sources[i], x, f"m{m}")) for i, label in lines]
@@ -113,7 +130,7 @@ def _chart(
 def _line(chart: figure, i: int, label: str, source: ColumnDataSource, x: str, y: str) -> list[Any]:
     """A line with marks on it: sparse ones to tell lines apart, and invisible ones to point at."""
     colour = COLOURS[i % len(COLOURS)]
-    line = chart.line(x, y, source=source, color=colour, width=2.5, line_dash=_DASHES[i % len(_DASHES)])
+    line = chart.line(x, y, source=source, line_color=colour, line_width=2.5, line_dash=_DASHES[i % len(_DASHES)])
     dots = chart.scatter(x, y, source=source, size=10, color=colour, alpha=0, hover_alpha=0.7)
     marks = chart.scatter(
         x,
@@ -122,7 +139,7 @@ def _line(chart: figure, i: int, label: str, source: ColumnDataSource, x: str, y
         size=8,
         marker=_MARKERS[i % len(_MARKERS)],
         fill_color=colour,
-        line_color="white",
+        line_color=None,
     )
     for renderer in (line, dots, marks):
         renderer.tags = [f"line {i}"]
@@ -140,24 +157,14 @@ def _sparse(source: ColumnDataSource, i: int) -> ColumnDataSource:
 def _legend(chart: figure, items: list[tuple[str, list[Any]]]) -> None:
     if not any(label for label, _ in items):
         return
-    legend = Legend(
-        items=[LegendItem(label={"value": _plain(label)}, renderers=renderers) for label, renderers in items],
-        click_policy="hide",
-        orientation="horizontal",
-        background_fill_alpha=0,
-        border_line_color=None,
-        label_text_font_size="15px",
-        padding=0,
-        margin=4,
-        spacing=18,
-        glyph_width=34,
-    )
-    chart.add_layout(legend, "above")
+    entries = [LegendItem(label=value(_plain(label)), renderers=renderers) for label, renderers in items]
+    chart.add_layout(Legend(items=entries, ncols=min(3, len(items)), **_LEGEND), "above")
 
 
 def _plain(label: str) -> str:
-    """The label without the signs that would make bokeh fetch a typesetter of formulas."""
-    return label.replace("$$", "$ $").replace("\\[", "\\ [").replace("\\(", "\\ (")
+    """The label at a length for a legend, without the signs that would make bokeh fetch a typesetter of formulas."""
+    short = label if len(label) <= 32 else label[:31] + "…"
+    return short.replace("$$", "$ $").replace("\\[", "\\ [").replace("\\(", "\\ (")
 
 
 def _ticks(chart: figure, values: np.ndarray) -> None:

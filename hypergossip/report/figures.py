@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.legend import Legend
+from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator, NullLocator, ScalarFormatter
 
 from ..trace import Trace
@@ -19,7 +19,6 @@ from . import COLOURS, in_words, is_positive, replace_file, without_zeros
 
 _DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)))
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X")
-_LEGEND: dict[str, Any] = {"fontsize": 13, "frameon": False, "handlelength": 3.2}
 _INK, _FAINT = "#262626", "#d9d9d9"
 
 
@@ -39,8 +38,8 @@ def curves(traces: Mapping[str, Trace], names: Sequence[str] | None = None) -> F
     for unused in panels[len(chosen) :]:
         unused.remove()
     if any(traces):
-        handles = {label: line for panel in panels[: len(chosen)] for line in panel.lines if (label := line.get_gid())}
-        _readable(figure.legend(handles.values(), handles, loc="outside upper center", ncols=4, **_LEGEND))
+        lines = {label: line for panel in panels[: len(chosen)] for line in panel.lines if (label := line.get_gid())}
+        _legend(figure, lines, loc="outside upper center", ncols=4)
     return figure
 
 
@@ -52,15 +51,17 @@ def gradient_norm(traces: Mapping[str, Trace], exact: np.ndarray | None = None) 
     """
     figure = Figure(figsize=(8, 5.2), layout="constrained")
     axes = figure.add_subplot()
+    lines = {}
     if exact is not None:
         logs = np.log10(without_zeros(exact))
-        axes.plot(np.arange(len(exact)), logs, color="#7a7a7a", lw=1.6, ls=(0, (1, 1)), label="exact gradient descent")
+        (lines["exact gradient descent"],) = axes.plot(
+            np.arange(len(exact)), logs, color="#7a7a7a", lw=1.6, ls=(0, (1, 1))
+        )
     for i, (label, trace) in enumerate(traces.items()):
         steps, norms = trace.metrics["step"], trace.metrics["hypergradient_norm"]
-        _line(axes, i, label, steps, np.log10(without_zeros(norms)))
+        lines[label] = _line(axes, i, label, steps, np.log10(without_zeros(norms)))
     _dress(axes, r"$\log_{10}\,\Vert\nabla\Phi(\bar{x})\Vert$")
-    if any(traces) or exact is not None:
-        _readable(axes.legend(**_LEGEND))
+    _legend(axes, {label: line for label, line in lines.items() if label})
     return figure
 
 
@@ -107,10 +108,10 @@ def _log_scale(axes: Axes, series: list[np.ndarray]) -> None:
         axes.yaxis.set_minor_locator(NullLocator())
 
 
-def _line(axes: Axes, i: int, label: str, steps: np.ndarray, values: np.ndarray) -> None:
+def _line(axes: Axes, i: int, label: str, steps: np.ndarray, values: np.ndarray) -> Line2D:
     """Line i, told from the others by colour, dashes and marker; about eight markers, out of step with each other."""
     every = max(1, len(steps) // 8)
-    axes.plot(
+    (line,) = axes.plot(
         steps,
         values,
         color=COLOURS[i % len(COLOURS)],
@@ -120,9 +121,9 @@ def _line(axes: Axes, i: int, label: str, steps: np.ndarray, values: np.ndarray)
         markersize=7,
         markeredgecolor="white",
         markevery=((i * every) // 3 % every, every),
-        label=label or "_",
         gid=label,
     )
+    return line
 
 
 def _dress(axes: Axes, ylabel: str) -> None:
@@ -136,7 +137,12 @@ def _dress(axes: Axes, ylabel: str) -> None:
         axes.spines[side].set_visible(False)
 
 
-def _readable(legend: Legend) -> None:
-    """Names as they are: a dollar sign does not start a formula."""
-    for text in legend.get_texts():
-        text.set_parse_math(False)
+def _legend(where: Axes | Figure, lines: Mapping[str, Line2D], **placement: Any) -> None:
+    """Names as they are: no sign in them hides a line or starts a formula."""
+    if lines:
+        legend = where.legend(
+            list(lines.values()), ["-"] * len(lines), fontsize=13, frameon=False, handlelength=3.2, **placement
+        )
+        for text, label in zip(legend.get_texts(), lines, strict=True):
+            text.set_parse_math(False)
+            text.set_text(label)
