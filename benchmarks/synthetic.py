@@ -44,9 +44,7 @@ def main() -> None:
     for name, seconds in median.items():
         best = min(times[name])
         ratio = seconds / median["hypergossip"]
-        print(
-            f"{name:>28}: {seconds * 1e3:9.2f} ms per outer iteration (best {best * 1e3:.2f}), {ratio:7.1f} x hypergossip"
-        )
+        print(f"{name:>28}: {seconds * 1e3:8.2f} ms per iteration (best {best * 1e3:.2f}), {ratio:6.1f} x hypergossip")
     _share(median["hypergossip"])
 
 

@@ -33,7 +33,11 @@ class Estimate(NamedTuple):
     carried: Any
     """What the next outer iteration may start from."""
     residual: Scalar
-    """How far the oracle is from having solved its linear system, relative to its right-hand side."""
+    """How far the oracle is from having solved its linear system, relative to its right-hand side.
+
+    AID's is the true residual of agent i's system. JHIP's is ‖Y_i‖ / ‖J_i‖: Y_i tracks the network's
+    mean residual, which no agent knows. NaN where nothing of the kind is known.
+    """
 
 
 class Oracle(eqx.Module):

@@ -1,6 +1,7 @@
 """The one loop: what it records, that nothing but the problem and the seed decides the numbers, and how it fails."""
 
 import importlib
+import itertools
 from typing import ClassVar, NamedTuple
 
 import equinox as eqx
@@ -215,7 +216,7 @@ def test_agents_and_iterations_have_draws_of_their_own(run, quadratic):
     after += [(np.asarray(trace.x), np.asarray(trace.y)) for trace in (run(noisy, steps=1), run(noisy, steps=2))]
     noise = [
         (hg.ring(8).W @ x - 0.05 * quadratic.fx(x, y) - x_next) / 0.05
-        for (x, y), (x_next, _) in zip(after, after[1:], strict=False)
+        for (x, y), (x_next, _) in itertools.pairwise(after)
     ]
     assert len(np.unique(np.stack(noise).round(9))) == 2 * 8 * 5
 
