@@ -147,14 +147,13 @@ class JHIP(Oracle):
 
     def __call__(self, agent: Agent, draw: Draw, x: Rp, y: Rq, carried: Any) -> Estimate:
         Z, tracker = (jnp.zeros((y.size, x.size), x.dtype), None) if carried is None else carried
-        G = self._gradient(draw, x, y)
+        G, Jt = self._system(draw, x, y)
         Z, tracker = tracked_descent(agent, ("Z", "Y"), G, Z, tracker, self.step, self.iterations)
         upper = draw("upper")
-        residual = relative(tracker.v, G(self.iterations, jnp.zeros_like(Z)))
-        return Estimate(upper.fx(x, y) - Z.T @ upper.fy(x, y), (Z, tracker), residual)
+        return Estimate(upper.fx(x, y) - Z.T @ upper.fy(x, y), (Z, tracker), relative(tracker.v, Jt))
 
-    def _gradient(self, draw: Draw, x: Array, y: Array) -> Gradient:
-        """(t, Z) ↦ H_i Z − J_iᵀ, the gradient of ½ tr(Zᵀ H_i Z) − tr(J_i Z)."""
+    def _system(self, draw: Draw, x: Array, y: Array) -> tuple[Gradient, Array]:
+        """(t, Z) ↦ H_i Z − J_iᵀ, the gradient of ½ tr(Zᵀ H_i Z) − tr(J_i Z); and J_iᵀ, of the last sample."""
 
         def products(local: Local, Z: Array) -> Array:
             return jax.vmap(local.curvature(x, y), in_axes=1, out_axes=1)(Z)
@@ -165,12 +164,12 @@ class JHIP(Oracle):
                 local = draw("system", t)
                 return products(local, Z) - local.jacobian(x, y).T
 
-            return sampled
+            return sampled, draw("system", self.iterations).jacobian(x, y).T
         Jt = draw.jacobian(x, y).T
         if y.size > self.iterations * x.size:  # the matrix H_i costs q products, all of H_i Z cost N·p
-            return lambda t, Z: products(draw, Z) - Jt
+            return lambda t, Z: products(draw, Z) - Jt, Jt
         H = draw.hessian(x, y)
-        return lambda t, Z: H @ Z - Jt
+        return lambda t, Z: H @ Z - Jt, Jt
 
 
 def relative(residual: Array, right_hand_side: Array) -> Scalar:

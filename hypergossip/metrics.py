@@ -116,7 +116,9 @@ class InnerError(RunningSum):
     name: ClassVar[str] = "A_K"
 
     def term(self, witness: Witness) -> Scalar:
-        homogeneous = witness.algorithm.homogeneous if self.homogeneous is None else self.homogeneous
+        homogeneous = self.homogeneous
+        if homogeneous is None:
+            homogeneous = getattr(witness.algorithm, "homogeneous", False)
         mean = _identity if homogeneous else witness.mean
         y = witness.state.y
         return _unless_failed(self.solver.lower(witness.exact, mean, witness.previous.x, mean(y)), y)

@@ -1,7 +1,7 @@
 """A guard against one release of jaxlib that returns wrong numbers.
 
-jaxlib 0.10.2 on CPUs computes a reduction over a matrix product wrongly from some 10,000 rows on,
-and says nothing (jax-ml/jax issue 39103; right in 0.10.1, mended later). Gradients, norms and means
+jaxlib 0.10.2 on CPUs computes some reductions over matrix products wrongly and says nothing
+(jax-ml/jax issue 39103; right in 0.10.1, mended later). Gradients, norms and means
 over agents are such reductions. An XLA flag takes the faulty path out; XLA reads its flags when JAX
 first computes something, so it is set when hypergossip is imported, and `check_reductions` looks
 before a run whether it came in time.
@@ -39,8 +39,8 @@ def check_reductions() -> None:
     last = jax.jit(jax.vmap(lambda row: jnp.sum((unit @ row) ** 2)))(x)[-1]
     if float(last) != float(jnp.float32(rows - 1) ** 2):
         warnings.warn(
-            "jaxlib 0.10.2 computes large reductions over matrix products wrongly on this machine: do not trust runs "
-            "with more than some 10,000 rows. JAX was in use before hypergossip could prevent it. Import hypergossip "
+            "jaxlib 0.10.2 computes some reductions over matrix products wrongly on this machine: do not trust the "
+            "results. JAX was in use before hypergossip could prevent it. Import hypergossip "
             f"before JAX computes anything, or set XLA_FLAGS={_WITHOUT_REDUCTIONS}, or install another jaxlib.",
             RuntimeWarning,
             stacklevel=3,

@@ -37,4 +37,4 @@ jnp.ones(3) + 1
 import hypergossip
 hypergossip.precautions.check_reductions()
 """
-    assert "do not trust runs" in _run(program)
+    assert "do not trust the results" in _run(program)

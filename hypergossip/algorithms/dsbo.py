@@ -31,7 +31,9 @@ class DSBO(DoubleLoop):
         x ← mix(x) − η_x h
 
     There is no tracking on y: with a constant η_y a bias of order η_y stays where agents differ;
-    the paper's η_y^(t) is O(1/t).
+    the paper's η_y^(t) is O(1/t). With `carry=True` JHIP needs smaller steps here than in DBO: y has no
+    tracker, so the agents' H_i lie further apart; where Z grows, lower JHIP's step or start it anew
+    each time with `carry=False`.
     """
 
     batch_size: int | None = eqx.field(static=True, default=32)
