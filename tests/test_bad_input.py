@@ -81,7 +81,11 @@ HALF = np.full((2, 2), 0.5)
         (HALF + 0j, TypeError, r"entries of type complex128; expected real numbers"),
         (None, TypeError, r"entries of type object; expected real numbers"),
         (np.eye(3), ValueError, r"disconnected: it falls into 3 parts, the first of 1 agents .* of 3\. Expected"),
-        (sp.block_diag([HALF, HALF]), ValueError, r"disconnected: it falls into 2 parts, the first of 2 agents"),
+        (
+            sp.block_diag([sp.coo_array(HALF), sp.coo_array(HALF)]),
+            ValueError,
+            r"disconnected: it falls into 2 parts, the first of 2 agents",
+        ),
         ([[0, 1], [1, 0]], ValueError, r"periodic: it is bipartite .* ρ = 1 .*lazy_metropolis"),
         ([[1e-13, 1 - 1e-13], [1 - 1e-13, 1e-13]], ValueError, "periodic: .* no agent keeps a weight for itself"),
     ],
