@@ -70,9 +70,9 @@ class Checkpoints:
         """
         earlier = [found for found, _ in self._files() if found < step]
         kept = {step, *earlier[: _KEPT - 1]}
-        for path in self.folder.iterdir():
-            match = re.fullmatch(r"step-(\d+)\.npz(\.sha256)?", path.name)
-            if match and int(match[1]) not in kept:
+        for path in self.folder.iterdir():  # names that begin with a dot: a process was killed while it wrote them
+            match = re.fullmatch(r"step-(\d+)\.npz(\.sha256)?|\.step-.*", path.name)
+            if match and (match[1] is None or int(match[1]) not in kept):
                 path.unlink(missing_ok=True)
 
     def latest(self, own: PyTree, common: PyTree) -> tuple[int, PyTree, PyTree, dict[str, np.ndarray]] | None:

@@ -213,7 +213,9 @@ class _Host:
         agent, variable = int(hit[np.argmin(positions)]), variables(own.state)[int(positions.min())]
         before = {name: values[records["step"] < first] for name, values in records.items()}
         trace = self._trace(own, before, compiling, running)
-        raise Diverged(agent, first, variable, _advice(self.setup.loop.algorithm, variable, before), trace)
+        raise Diverged(
+            agent, first, variable, _advice(self.setup.loop.algorithm, variable, _around(records, first)), trace
+        )
 
     def _trace(self, own: Own, records: dict[str, np.ndarray], compiling: float, running: float) -> Trace:
         losses, state = self.setup.loop.losses, own.state
@@ -241,14 +243,20 @@ def _read_wire(setup: _Setup, own: Own, topology: Topology) -> Communication:
     return read(outer_iteration, (arrays, first["index"], first["data"], first["state"]), topology)
 
 
+def _around(records: dict[str, np.ndarray], iteration: int) -> dict[str, np.ndarray]:
+    """The records just before an iteration, and the first that it shows in."""
+    end = int(np.searchsorted(records["step"], iteration)) + 1
+    return {name: values[max(0, end - 3) : end] for name, values in records.items()}
+
+
 def _advice(algorithm: Algorithm, variable: str, records: dict[str, np.ndarray]) -> str:
-    """What to try when this variable leaves the finite numbers."""
-    unsolved = [name for name in algorithm.reports if len(records[name]) and np.nanmax([0, *records[name][-3:]]) > 100]
-    if unsolved and variable != "z":
-        worst = np.nanmax(records[unsolved[0]][-3:])
-        before = f"Before that {unsolved[0]} reached {worst:.1e}, so the oracle may have failed first. "
-        return before + _advice_on(algorithm, "z") + " Else: " + _advice_on(algorithm, variable)
-    return _advice_on(algorithm, variable)
+    """What to try when this variable leaves the finite numbers; an oracle that fails takes the others along."""
+    worst = {name: np.nanmax([0, *records[name]]) for name in algorithm.reports if name in records}
+    unsolved = [name for name, value in worst.items() if value > 100]
+    if not unsolved or variable == "z":
+        return _advice_on(algorithm, variable)
+    oracle = f"The oracle may have failed first, {unsolved[0]} reached {worst[unsolved[0]]:.1e}: "
+    return f"{oracle}{_advice_on(algorithm, 'z')} Else: {_advice_on(algorithm, variable)}"
 
 
 def _advice_on(algorithm: Algorithm, variable: str) -> str:

@@ -235,12 +235,14 @@ def test_a_killed_process_loses_nothing_but_its_last_iteration(logistic, tmp_pat
     watchdog = threading.Timer(90, child.kill)
     watchdog.start()
     try:
+        told = []
         for line in child.stdout:
-            if int(line) >= 20:
+            told.append(int(line))
+            if told[-1] >= 20:
                 break
         threading.Event().wait(0.0373)  # into the midst of an iteration, or of writing
         child.send_signal(signal.SIGKILL)
-        told = [int(line) for line in child.stdout]
+        told += [int(line) for line in child.stdout]
     finally:
         watchdog.cancel()
         child.kill()

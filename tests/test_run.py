@@ -420,6 +420,12 @@ def test_advice_about_the_oracle_names_its_step_with_the_current_one(quadratic):
         hg.run(algorithm, quadratic.hg_problem, hg.ring(8), 50)
 
 
+def test_advice_names_the_oracle_where_it_failed_before_x_did(quadratic):
+    algorithm = hg.DBO(outer_step=0.1, inner_step=0.1, hypergradient=hg.JHIP(step=100.0, iterations=30))
+    with pytest.raises(hg.Diverged, match=r"x is not.*oracle_residual reached .*hypergradient\.step \(now 100\).*Else"):
+        hg.run(algorithm, quadratic.hg_problem, hg.ring(8), 50)
+
+
 def test_a_value_that_rests_on_an_unconverged_solve_is_announced_once(run, quadratic):
     with pytest.warns(hg.UnconvergedWarning, match=r"hypergradient_norm at outer iteration 0 .*newton_steps") as warned:
         trace = run(metrics=[hg.hypergradient_norm(cg_steps=1)])
