@@ -56,19 +56,22 @@ def tracked_descent(
     start: Tracker | None,
     step: Step,
     iterations: int,
+    constant: Array | float = 0.0,
 ) -> tuple[Array, Tracker]:
-    """`iterations` times  y ← mix(y) − η_t v,  v ← mix(v) + ∇_i(y⁺) − ∇_i(y).
+    """`iterations` times  y ← mix(y) − η_t v,  v ← mix(v) + ∇_i(y⁺) − ∇_i(y),  where ∇_i = `gradient` − `constant`.
 
     `start` is the tracker that an earlier call returned: it goes on, its first increment being the
-    gradient here minus the one it last took in. Without one, v starts as agent i's gradient.
+    gradient here minus the one it last took in. Without one, v starts as agent i's gradient. What
+    is constant in y and t cancels in all increments but that first one, and is left out of the loop.
     """
     y_name, v_name = names
     g = gradient(0, y)
-    tracker = Tracker(g, g) if start is None else start.track(agent, g, v_name)
+    tracker = Tracker(g - constant, g) if start is None else start.track(agent, g - constant, v_name)
 
     def iteration(t: Int[Array, ""], carry: tuple[Array, Tracker]) -> tuple[Array, Tracker]:
         y, tracker = carry
         y = agent.mix(y, y_name) - at(step, t, y) * tracker.v
         return y, tracker.track(agent, gradient(t + 1, y), v_name)
 
-    return lax.fori_loop(0, iterations, iteration, (y, tracker))
+    y, (v, last) = lax.fori_loop(0, iterations, iteration, (y, Tracker(tracker.v, g)))
+    return y, Tracker(v, last - constant)

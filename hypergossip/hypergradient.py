@@ -147,13 +147,16 @@ class JHIP(Oracle):
 
     def __call__(self, agent: Agent, draw: Draw, x: Rp, y: Rq, carried: Any) -> Estimate:
         Z, tracker = (jnp.zeros((y.size, x.size), x.dtype), None) if carried is None else carried
-        G, Jt = self._system(draw, x, y)
-        Z, tracker = tracked_descent(agent, ("Z", "Y"), G, Z, tracker, self.step, self.iterations)
+        G, constant, Jt = self._system(draw, x, y)
+        Z, tracker = tracked_descent(agent, ("Z", "Y"), G, Z, tracker, self.step, self.iterations, constant)
         upper = draw("upper")
         return Estimate(upper.fx(x, y) - Z.T @ upper.fy(x, y), (Z, tracker), relative(tracker.v, Jt))
 
-    def _system(self, draw: Draw, x: Array, y: Array) -> tuple[Gradient, Array]:
-        """(t, Z) ↦ H_i Z − J_iᵀ, the gradient of ½ tr(Zᵀ H_i Z) − tr(J_i Z); and J_iᵀ, of the last sample."""
+    def _system(self, draw: Draw, x: Array, y: Array) -> tuple[Gradient, Array | float, Array]:
+        """H_i Z − J_iᵀ, the gradient of ½ tr(Zᵀ H_i Z) − tr(J_i Z), in two parts; and J_iᵀ, of the last sample.
+
+        The parts are what changes with (t, Z), and what to subtract from it that does not.
+        """
 
         def products(local: Local, Z: Array) -> Array:
             return jax.vmap(local.curvature(x, y), in_axes=1, out_axes=1)(Z)
@@ -164,12 +167,12 @@ class JHIP(Oracle):
                 local = draw("system", t)
                 return products(local, Z) - local.jacobian(x, y).T
 
-            return sampled, draw("system", self.iterations).jacobian(x, y).T
+            return sampled, 0.0, draw("system", self.iterations).jacobian(x, y).T
         Jt = draw.jacobian(x, y).T
         if y.size > self.iterations * x.size:  # the matrix H_i costs q products, all of H_i Z cost N·p
-            return lambda t, Z: products(draw, Z) - Jt, Jt
+            return lambda t, Z: products(draw, Z), Jt, Jt
         H = draw.hessian(x, y)
-        return lambda t, Z: H @ Z - Jt, Jt
+        return lambda t, Z: H @ Z, Jt, Jt
 
 
 def relative(residual: Array, right_hand_side: Array) -> Scalar:

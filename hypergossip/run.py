@@ -23,7 +23,7 @@ from .checkpoint import Checkpoints, identity
 from .errors import Diverged, UnconvergedWarning
 from .loop import Common, Data, Loop, Own, variables
 from .metrics import CONVERGED, name_of
-from .precautions import check_reductions
+from .precautions import check_sums
 from .problem import Problem
 from .topology import Topology
 from .trace import Trace
@@ -73,7 +73,7 @@ def run(
     """
     backend = Simulated() if backend is None else backend
     check_arguments(algorithm, problem, topology, steps, record_every, metrics, seed, backend, callback, growth_limit)
-    check_reductions()
+    check_sums()
     setup = _Setup.of(algorithm, problem, topology, tuple(metrics), seed, backend, growth_limit)
     saved = (
         Checkpoints(checkpoint, identity(algorithm, problem, topology, metrics, seed, record_every))

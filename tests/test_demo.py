@@ -14,7 +14,7 @@ import pytest
 
 import hypergossip as hg
 from hypergossip import cli
-from hypergossip.experiments.synthetic import DEFAULT, LETTER, METRIC, SMALL, Lower, Synthetic, Upper, findings
+from hypergossip.experiments.synthetic import DEFAULT, LETTER, METRIC, SMALL, Lower, Synthetic, Upper, findings, psi
 
 WIDE = Synthetic(agents=4, dimension=5, training=4000, validation=3000, seed=7)
 SMALL_LETTER = dataclasses.replace(SMALL, spread="i")
@@ -42,6 +42,14 @@ def test_features_have_the_stated_spread(spread, unit):
         for i, agent in enumerate(rows, start=1):
             assert agent.std() == pytest.approx(i * unit, rel=0.03)
             assert abs(agent.mean()) < 0.04 * i * unit
+
+
+def test_psi_and_its_derivatives_are_finite_and_right_at_any_margin():
+    z = jnp.array([-800.0, -40.0, -1.0, 0.0, 0.3, 5.0, 50.0, 900.0])
+    ours, theirs = psi, lambda z: jnp.logaddexp(0.0, -z)
+    for _ in range(3):
+        np.testing.assert_allclose(jax.vmap(ours)(z), jax.vmap(theirs)(z), rtol=1e-14, atol=1e-300)
+        ours, theirs = jax.grad(ours), jax.grad(theirs)
 
 
 def test_labels_follow_the_rule():

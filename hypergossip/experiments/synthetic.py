@@ -144,6 +144,15 @@ class Synthetic:
         return np.asarray(_exact_descent(Local(problem.losses(), *pooled), x[0], y[0], self.step, steps))
 
 
+@jax.custom_jvp
+def psi(z: Array) -> Array:
+    """ψ(z) = log(1 + e⁻ᶻ), with ψ'(z) = −1/(1 + eᶻ): one exponential where differentiating `logaddexp` takes three."""
+    return jnp.logaddexp(0.0, -z)
+
+
+psi.defjvps(lambda tangent, _, z: -jax.nn.sigmoid(-z) * tangent)
+
+
 @dataclass(frozen=True)
 class _Sum:
     """The sum of ψ over an agent's examples, as their number times a mean over the rows given.
@@ -156,7 +165,7 @@ class _Sum:
     examples: int
 
     def data_term(self, y: Float[Array, " d"], batch: PyTree[Array]) -> Scalar:
-        return self.examples * jnp.mean(jnp.logaddexp(0.0, -batch["label"] * (batch["feature"] @ y)))
+        return self.examples * jnp.mean(psi(batch["label"] * (batch["feature"] @ y)))
 
 
 class Upper(_Sum):
