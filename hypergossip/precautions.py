@@ -1,12 +1,11 @@
 """A guard against releases of jaxlib that return wrong numbers.
 
-jaxlib 0.10.2 to 0.11 hand some sums of products, on CPUs, to a library of kernels (YNNPACK) that
+jaxlib 0.10.2 to 0.11.2 hand some sums of products, on CPUs, to a library of kernels (YNNPACK) that
 gets them wrong and says nothing: a matrix-vector product with many rows, squared and summed (0.10.2;
-jax-ml/jax issue 39103), and Σ (E C) ∘ E with C constant, the form that gradients of a loss take
-(0.10.2, and reported of 0.11.2). Gradients, norms and means over agents are such sums. An XLA flag
-keeps them in XLA's own hands, which is no slower here; XLA reads its flags when JAX first computes
-something, so it is set when hypergossip is imported, and `check_sums` looks before a run whether it
-came in time.
+jax-ml/jax issue 39103), and Σ (E C) ∘ E with C one number repeated, as in the gradient of a loss
+(seen with 0.10.2 and 0.11.2, off by up to 1e35). An XLA flag keeps such sums in XLA's own hands and
+costs no time; XLA reads its flags when JAX first computes something, so it is set when hypergossip
+is imported, and `check_sums` looks before a run whether it came in time.
 """
 
 from __future__ import annotations
