@@ -20,7 +20,7 @@ from .topology import (
     torus,
 )
 from .algorithms import DBO, DBOGT, DSBO
-from .hypergradient import AID, JHIP, Neumann
+from .hypergradient import AID, HIGP, JHIP, Neumann
 from .backends import Simulated
 from .metrics import (
     disagreement,
@@ -49,6 +49,7 @@ __all__ = [
     "DBOGT",
     "DSBO",
     "Diverged",
+    "HIGP",
     "JHIP",
     "Neumann",
     "Problem",

@@ -129,6 +129,7 @@ def identity(
         "upper data": _digest(problem.upper_data),
         "lower data": _digest(problem.lower_data),
         "start": _digest((problem.x0, problem.y0)),
+        "own leaves of x": list(problem.own),
         "graph": f"{topology.n} agents, {len(topology.edges) // 2} edges, {topology.digest[:12]}",
         "metrics": [_described(metric) for metric in metrics],
         "seed": seed,

@@ -66,6 +66,17 @@ def as_start(name: str, tree: PyTree) -> PyTree:
     return jax.tree_util.tree_map_with_path(convert, tree)
 
 
+def which_leaves(name: str, choice: PyTree, of: str, tree: PyTree) -> tuple[bool, ...]:
+    """A choice of leaves, said once for a whole branch or leaf by leaf, as one bool for each leaf."""
+    try:
+        chosen = tuple(jax.tree.leaves(jax.tree.broadcast(choice, tree)))
+    except ValueError as error:
+        raise ValueError(f"{name} = {choice!r} does not fit {of}, a {jax.tree.structure(tree)}: {error}.") from None
+    if not all(isinstance(one, bool) for one in chosen):
+        raise TypeError(f"{name} = {choice!r}; expected True or False for every leaf of {of}.")
+    return chosen
+
+
 def same_agents(**trees: PyTree) -> None:
     if len({_front(tree) for tree in trees.values()}) > 1:
         raise ValueError(_unequal_agents({name: _front(tree) for name, tree in trees.items()}))

@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Int
 
 from .network import Agent
+from .parts import Upper
 from .steps import Step, at
 
 Gradient = Callable[[Int[Array, ""] | int, Array], Array]
@@ -25,15 +27,16 @@ class Tracker(NamedTuple):
     The mean of v over the agents is always the mean of their last gradients.
     """
 
-    v: Array
-    last: Array
+    v: Upper | Array
+    last: Upper | Array
 
     @staticmethod
-    def zeros(like: Array) -> Tracker:
+    def zeros(like: Upper | Array) -> Tracker:
         """Nothing tracked yet: the first `track` gives v = gradient."""
-        return Tracker(jnp.zeros_like(like), jnp.zeros_like(like))
+        zeros = jax.tree.map(jnp.zeros_like, like)
+        return Tracker(zeros, zeros)
 
-    def track(self, agent: Agent, gradient: Array, name: str) -> Tracker:
+    def track(self, agent: Agent, gradient: Upper | Array, name: str) -> Tracker:
         """v ← mix(v) + gradient − last."""
         return Tracker(agent.mix(self.v, name) + gradient - self.last, gradient)
 

@@ -7,7 +7,7 @@ Everything here averages over all agents, which no algorithm can; it serves eval
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import equinox as eqx
 import jax
@@ -15,15 +15,16 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Int, Scalar
 
-from .local import Local, Rp, Rq
+from .local import Local, Rq
+from .parts import Upper
 
-Mean = Callable[[Array], Array]
+Mean = Callable[..., Any]
 
 
 class Answer(NamedTuple):
     """A solution, and how well its equations hold there."""
 
-    value: Array
+    value: Upper
     residual: Scalar
     """Relative to the size of the equations' terms."""
     converged: Bool[Array, ""]
@@ -37,7 +38,7 @@ class Solver(eqx.Module):
     newton_steps: int = eqx.field(static=True, default=50)
     cg_steps: int = eqx.field(static=True, default=1000)
 
-    def lower(self, local: Local, mean: Mean, x: Rp, start: Rq) -> Answer:
+    def lower(self, local: Local, mean: Mean, x: Upper, start: Rq) -> Answer:
         """argmin_y mean_i g_i(x_i, y): Newton's method with inexact steps, halved until the gradient shrinks."""
         tolerance = self._tolerance(start)
 
@@ -73,19 +74,19 @@ class Solver(eqx.Module):
         last = lax.while_loop(unfinished, newton, first)
         return self._answer(last.y, last.gradient, scale)
 
-    def linear(self, local: Local, mean: Mean, x: Rp, y: Rq, b: Rq) -> Answer:
+    def linear(self, local: Local, mean: Mean, x: Upper, y: Rq, b: Rq) -> Answer:
         """H⁻¹ b with H = mean_i ∇²_y g_i(x_i, y), by conjugate gradients."""
         z = self._solve(local, mean, x, y, b, self._tolerance(b) / 10)
         return self._answer(z, mean(local.gyy(x, y, z)) - b, jnp.linalg.norm(b))
 
-    def hypergradient(self, local: Local, mean: Mean, x: Rp, start: Rq) -> Answer:
+    def hypergradient(self, local: Local, mean: Mean, x: Upper, start: Rq) -> Answer:
         """∇Φ(x) = mean_i ∇_x f_i − J H⁻¹ mean_i ∇_y f_i  at (x, y*(x)), from the guess `start` at y*(x)."""
         y, lower_residual, lower_converged = self.lower(local, mean, x, start)
         z, linear_residual, linear_converged = self.linear(local, mean, x, y, mean(local.fy(x, y)))
         gradient = mean(local.fx(x, y) - local.gxy(x, y, z))
         return Answer(gradient, jnp.maximum(lower_residual, linear_residual), lower_converged & linear_converged)
 
-    def _solve(self, local: Local, mean: Mean, x: Array, y: Array, b: Array, tolerance: Scalar | float) -> Array:
+    def _solve(self, local: Local, mean: Mean, x: Upper, y: Array, b: Array, tolerance: Scalar | float) -> Array:
         H = local.curvature(x, y)
         z, _ = jax.scipy.sparse.linalg.cg(lambda v: mean(H(v)), b, tol=cast(float, tolerance), maxiter=self.cg_steps)
         return z

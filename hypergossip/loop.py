@@ -11,9 +11,10 @@ from jax import lax
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree, Scalar
 
 from .algorithms import Algorithm
-from .local import Local, Losses, Rp, Rq
+from .local import Local, Losses, Rq
 from .metrics import RunningSum, consensus, name_of
 from .network import Agent, Exchange, Witness
+from .parts import Upper
 from .problem import Sample
 
 
@@ -61,7 +62,7 @@ class Loop(eqx.Module):
     draw_rows: Sample = eqx.field(static=True)
     exchange: Exchange = eqx.field(static=True)
 
-    def start(self, index: Array, data: Data, x: Rp, y: Rq) -> tuple[Own, Common]:
+    def start(self, index: Array, data: Data, x: Upper, y: Rq) -> tuple[Own, Common]:
         """Agent i, and what all know, before the first outer iteration: nothing summed, nothing reported."""
         state = self.algorithm.init(self.agent(index, data, jnp.zeros((), jnp.int32)), x, y)
         dtype = self.limit.dtype

@@ -20,6 +20,7 @@ from jaxtyping import Array, Scalar
 from .exact import Answer, Solver
 from .hypergradient import AID
 from .network import Witness
+from .parts import square
 
 MetricFunction = Callable[[Witness], Scalar | Mapping[str, Scalar]]
 
@@ -29,7 +30,7 @@ CONVERGED = ".converged"
 
 def consensus(witness: Witness) -> Scalar:
     """sqrt(mean_i ‖x_i − x̄‖²): how far the agents are from agreeing on x."""
-    return jnp.sqrt(witness.mean(_square(witness.state.x - witness.mean(witness.state.x))))
+    return jnp.sqrt(witness.mean(square(witness.state.x - witness.mean(witness.state.x))))
 
 
 def upper_loss() -> MetricFunction:
@@ -64,7 +65,7 @@ class HypergradientNorm(eqx.Module):
         x, y = witness.mean(witness.state.x), witness.mean(witness.state.y)
         gradient, residual, converged = self.solver.hypergradient(witness.exact, witness.mean, x, y)
         return {
-            self.name: jnp.linalg.norm(gradient),
+            self.name: witness.norm(gradient),
             f"{self.name}.residual": residual,
             f"{self.name}{CONVERGED}": converged.astype(residual.dtype),
         }
@@ -91,7 +92,7 @@ class Disagreement(RunningSum):
     name: ClassVar[str] = "S_K"
 
     def term(self, witness: Witness) -> Scalar:
-        return _square(witness.state.x - witness.mean(witness.state.x))
+        return square(witness.state.x - witness.mean(witness.state.x))
 
 
 class Movement(RunningSum):
@@ -100,7 +101,7 @@ class Movement(RunningSum):
     name: ClassVar[str] = "E_K"
 
     def term(self, witness: Witness) -> Scalar:
-        return _square(witness.state.x - witness.previous.x)
+        return square(witness.state.x - witness.previous.x)
 
 
 class InnerError(RunningSum):
@@ -180,11 +181,7 @@ def _lower_residual(witness: Witness) -> Scalar:
 
 
 def _unless_failed(answer: Answer, guess: Array) -> Scalar:
-    return jnp.where(answer.converged, _square(guess - answer.value), jnp.nan)
-
-
-def _square(v: Array) -> Scalar:
-    return jnp.vdot(v, v)
+    return jnp.where(answer.converged, square(guess - answer.value), jnp.nan)
 
 
 def _identity(v: Array) -> Array:

@@ -13,10 +13,12 @@ from typing import Any
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, Int, PRNGKeyArray, PyTree, Scalar
 
 from .local import Local
+from .parts import Parts, Upper, on_shared, square
 from .problem import Sample
 
 AXIS = "agents"
@@ -54,9 +56,10 @@ class Agent(eqx.Module):
     def mix(self, v: PyTree[Array], name: str = "unnamed") -> PyTree[Array]:
         """Σ_j w_ij v_j: sends v to the neighbours, returns the weighted mean of theirs and one's own.
 
-        `name` is the variable's, as it shows in `trace.communication`.
+        `name` is the variable's, as it shows in `trace.communication`. Of an upper variable with
+        own parts, only the shared one is sent.
         """
-        return jax.tree.map(_named(name, self.exchange), v)
+        return on_shared(_named(name, self.exchange), v)
 
     def random_key(self, *purpose: str | int | Array) -> PRNGKeyArray:
         """The key that belongs to a purpose in this iteration at this agent: addressed, not threaded."""
@@ -111,17 +114,17 @@ class Witness(eqx.Module):
     @property
     def x(self) -> PyTree[Array]:
         """x_i, as the problem's pytree."""
-        return self.exact.losses.unravel_x(self.state.x)
+        return self.exact.losses.x.unravel(self.state.x)
 
     @property
     def y(self) -> PyTree[Array]:
         """y_i, as the problem's pytree."""
-        return self.exact.losses.unravel_y(self.state.y)
+        return self.exact.losses.y.unravel(self.state.y)
 
     @property
     def mean_x(self) -> PyTree[Array]:
-        """x̄ = mean_i x_i."""
-        return self.mean(self.x)
+        """x̄ = mean_i x_i; where leaves are agent i's own, they are agent i's."""
+        return self.exact.losses.x.unravel(self.mean(self.state.x))
 
     @property
     def mean_y(self) -> PyTree[Array]:
@@ -129,8 +132,14 @@ class Witness(eqx.Module):
         return self.mean(self.y)
 
     def mean(self, v: PyTree[Array]) -> PyTree[Array]:
-        """mean_i v_i, known to every agent."""
-        return jax.tree.map(lambda leaf: lax.pmean(leaf, AXIS), v)
+        """mean_i v_i, known to every agent; own parts stay each agent's own."""
+        return on_shared(lambda leaf: lax.pmean(leaf, AXIS), v)
+
+    def norm(self, v: Upper) -> Scalar:
+        """‖v‖ of a mean, the own parts of all agents in it."""
+        if not isinstance(v, Parts):
+            return jnp.sqrt(square(v))
+        return jnp.sqrt(square(v.shared) + self.sum(square(v.own)))
 
     def sum(self, v: PyTree[Array]) -> PyTree[Array]:
         """Σ_i v_i, known to every agent."""

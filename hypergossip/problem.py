@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import equinox as eqx
 import jax
-import jax.flatten_util
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from . import checks
 from .local import Loss, Losses
+from .parts import Layout, Parts
 from .ragged import sample_rows
 
 Sample = Callable[[PRNGKeyArray, PyTree, int], PyTree]
@@ -26,6 +26,9 @@ class Problem(eqx.Module):
       from agents with different numbers of examples.
     - `x0`, `y0`: pytrees, the start; either one for all agents or, with an agents' axis in front
       on every leaf of both, one for each.
+    - `own`: which leaves of x belong to each agent alone, as True or a pytree of True and False that
+      begins like x; none if not given. They are never mixed and never sent: a weight for each of an
+      agent's training rows, say. See `hypergossip.parts`.
     - `sample(key, data, batch_size)` draws the rows for stochastic algorithms from one agent's
       data; uniformly with replacement if not given.
 
@@ -38,6 +41,7 @@ class Problem(eqx.Module):
     lower_data: PyTree
     x0: PyTree
     y0: PyTree
+    own: tuple[bool, ...] = eqx.field(static=True)
     sample: Sample = eqx.field(static=True)
 
     def __init__(
@@ -49,6 +53,7 @@ class Problem(eqx.Module):
         lower_data: PyTree,
         x0: PyTree,
         y0: PyTree,
+        own: PyTree = False,
         sample: Sample = sample_rows,
     ):
         checks.are_callable(upper=upper, lower=lower, sample=sample)
@@ -58,6 +63,7 @@ class Problem(eqx.Module):
         checks.same_agents(upper_data=self.upper_data, lower_data=self.lower_data)
         x0, y0 = checks.as_start("x0", x0), checks.as_start("y0", y0)
         checks.same_dtype(x0=x0, y0=y0)
+        self.own = checks.which_leaves("own", own, "x0", x0)
         self.x0, self.y0 = checks.every_agents_start(self, x0, y0)
         checks.finite_at_start(self)
 
@@ -68,17 +74,11 @@ class Problem(eqx.Module):
 
     def losses(self) -> Losses:
         """The losses on flat vectors."""
-        return Losses(self.upper, self.lower, _unraveller(self.x0), _unraveller(self.y0))
+        x, y = jax.tree.map(lambda leaf: leaf[0], (self.x0, self.y0))
+        nothing = (False,) * len(jax.tree.leaves(y))
+        return Losses(self.upper, self.lower, Layout.of(x, self.own), Layout.of(y, nothing), self.n)
 
-    def flat_start(self) -> tuple[Float[Array, "n p"], Float[Array, "n q"]]:
-        """Every agent's start as flat vectors."""
-        return ravel_agents(self.x0), ravel_agents(self.y0)
-
-
-def ravel_agents(tree: PyTree[Float[Array, "n ..."]]) -> Float[Array, "n size"]:
-    """Each agent's leaves as one flat vector."""
-    return jax.vmap(lambda one: jax.flatten_util.ravel_pytree(one)[0])(tree)
-
-
-def _unraveller(tree: PyTree[Float[Array, "n ..."]]) -> Callable[[Array], PyTree]:
-    return jax.flatten_util.ravel_pytree(jax.tree.map(lambda leaf: leaf[0], tree))[1]
+    def flat_start(self) -> tuple[Float[Array, "n p"] | Parts, Float[Array, "n q"]]:
+        """Every agent's start as flat vectors, with an agents' axis in front."""
+        losses = self.losses()
+        return jax.vmap(losses.x.ravel)(self.x0), jax.vmap(losses.y.ravel)(self.y0)

@@ -23,6 +23,7 @@ from .checkpoint import Checkpoints, identity
 from .errors import Diverged, UnconvergedWarning
 from .loop import Common, Data, Loop, Own, variables
 from .metrics import CONVERGED, name_of
+from .parts import Parts
 from .precautions import check_sums
 from .problem import Problem
 from .topology import Topology
@@ -94,7 +95,7 @@ class _Setup(eqx.Module):
     @staticmethod
     def of(algorithm, problem, topology, metrics, seed, backend, growth_limit) -> _Setup:
         x, y = problem.flat_start()
-        limit = jnp.asarray(growth_limit, x.dtype) * jnp.maximum(1, jnp.maximum(jnp.abs(x).max(), jnp.abs(y).max()))
+        limit = jnp.asarray(growth_limit, x.dtype) * _largest((x, y))
         loop = Loop(
             jax.tree.map(_number_as_array, algorithm),
             metrics,
@@ -122,7 +123,7 @@ class _Setup(eqx.Module):
 
 
 @eqx.filter_jit
-def _start(setup: _Setup, x: jax.Array, y: jax.Array) -> tuple[Own, Common]:
+def _start(setup: _Setup, x: jax.Array | Parts, y: jax.Array) -> tuple[Own, Common]:
     return setup.at_every_agent(Loop.start, setup.of_each_agent(x=x, y=y))
 
 
@@ -219,9 +220,16 @@ class _Host:
 
     def _trace(self, own: Own, records: dict[str, np.ndarray], compiling: float, running: float) -> Trace:
         losses, state = self.setup.loop.losses, own.state
-        x, y = jax.vmap(losses.unravel_x)(state.x), jax.vmap(losses.unravel_y)(state.y)
+        x, y = jax.vmap(losses.x.unravel)(state.x), jax.vmap(losses.y.unravel)(state.y)
         seconds = {"compile": compiling, "run": running}
-        return Trace(x, y, records, seconds, state, partial(_read_wire, self.setup, own, self.topology))
+        read_wire = partial(_read_wire, self.setup, own, self.topology)
+        return Trace(x, y, self.problem.own, records, seconds, state, read_wire)
+
+
+def _largest(tree: Any) -> jax.Array:
+    """The largest size of any number, or 1."""
+    sizes = [jnp.abs(leaf).max() for leaf in jax.tree.leaves(tree) if leaf.size]
+    return jnp.maximum(1, jnp.stack(sizes).max())
 
 
 def _extended(records: dict[str, np.ndarray], targets: list[int], new: dict[str, jax.Array]) -> dict[str, np.ndarray]:

@@ -11,10 +11,12 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Scalar
 
+from .parts import Upper
+
 Step = float | Array | Callable[[Any], Any]
 
 
-def at(step: Step, t: int | Array, like: Array) -> Scalar:
+def at(step: Step, t: int | Array, like: Upper | Array) -> Scalar:
     """The step of iteration t, in the type of the variable that it moves."""
     if not callable(step):
         return jnp.asarray(step, like.dtype)

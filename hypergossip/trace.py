@@ -27,6 +27,8 @@ class Trace:
     """Every agent's x, leaves (agents, ...)."""
     y: PyTree[Array]
     """Every agent's y, leaves (agents, ...)."""
+    own: tuple[bool, ...]
+    """Which leaves of x belong to each agent alone."""
     metrics: dict[str, np.ndarray]
     """One value per record; "step" counts the completed outer iterations, record 0 is the start."""
     seconds: dict[str, float]
@@ -37,8 +39,10 @@ class Trace:
 
     @property
     def mean_x(self) -> PyTree[Array]:
-        """x̄."""
-        return jax.tree.map(lambda leaf: leaf.mean(axis=0), self.x)
+        """x̄; leaves that belong to each agent alone stay as they are, (agents, ...)."""
+        leaves, structure = jax.tree.flatten(self.x)
+        means = [leaf if own else leaf.mean(axis=0) for leaf, own in zip(leaves, self.own, strict=True)]
+        return jax.tree.unflatten(structure, means)
 
     @property
     def mean_y(self) -> PyTree[Array]:

@@ -15,7 +15,7 @@ class Iterate(NamedTuple):
     x: np.ndarray
     y: np.ndarray
     z: np.ndarray
-    """What the oracle starts from next: AID's v (n × q), JHIP's Z (n × q × p)."""
+    """What the oracle starts from next: AID's v and HIGP's z (n × q), JHIP's Z (n × q × p)."""
 
 
 def trajectory(
@@ -38,10 +38,9 @@ def trajectory(
     """The iterates of DBO, DBOGT or deterministic DSBO after 0, 1, …, `steps` outer iterations."""
     n, p, q = len(W), x.shape[1], y.shape[1]
     v = last_gy = np.zeros((n, q))
-    Y = last_G = np.zeros((n, q, p))
     u = last_h = np.zeros((n, p))
-    cold = np.zeros((n, q) if oracle == "AID" else (n, q, p))
-    z = cold
+    cold = np.zeros((n, q, p) if oracle == "JHIP" else (n, q))
+    z = Y = last_G = cold
     iterates = [Iterate(x, y, z)]
     for k in range(steps):
         if homogeneous:
@@ -64,14 +63,16 @@ def trajectory(
             z = np.stack([conjugate_gradients(H[i], fy[i], z[i], oracle_iterations) for i in range(n)])
             h = problem.fx(x, y) - np.einsum("npq,nq->np", J, z)
         else:
-            G = H @ z - J.swapaxes(1, 2)
+            right_hand_side = J.swapaxes(1, 2) if oracle == "JHIP" else fy
+            G = _times(H, z) - right_hand_side
             Y = _mixed(W, Y) + G - last_G if carry and k > 0 else G
             for t in range(oracle_iterations):
                 z = _mixed(W, z) - _at(oracle_step, t) * Y
-                before, G = G, H @ z - J.swapaxes(1, 2)
+                before, G = G, _times(H, z) - right_hand_side
                 Y = _mixed(W, Y) + G - before
             last_G = G
-            h = problem.fx(x, y) - np.einsum("nqp,nq->np", z, fy)
+            product = np.einsum("nqp,nq->np", z, fy) if oracle == "JHIP" else np.einsum("npq,nq->np", J, z)
+            h = problem.fx(x, y) - product
         z = z if carry else cold
 
         if kind == "DBOGT":
@@ -139,3 +140,8 @@ def _at(step, index):
 def _mixed(W, matrices):
     """Σ_j w_ij M_j for every agent i."""
     return np.tensordot(W, matrices, axes=1)
+
+
+def _times(H, z):
+    """H_i times agent i's matrix or vector."""
+    return H @ z if z.ndim == 3 else np.einsum("nab,nb->na", H, z)

@@ -31,6 +31,9 @@ def _rows() -> list[Row]:
                 )
                 case = f"{'homogeneous' if homogeneous else 'heterogeneous'}-{'carry' if carry else 'letter'}"
                 rows.append(Row(f"{kind.__name__}-{case}", algorithm, homogeneous))
+    vectors = hg.HIGP(step=0.1, iterations=4)
+    rows.append(Row("DBOGT-HIGP", hg.DBOGT(0.02, 0.1, 3, vectors), homogeneous=False))
+    rows.append(Row("DSBO-HIGP", hg.DSBO(0.02, 0.1, 3, vectors, carry=False, batch_size=4), homogeneous=False))
     return rows
 
 

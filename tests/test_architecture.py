@@ -20,6 +20,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 ORDER = (
     "precautions",
     "errors",
+    "parts",
     "steps",
     "topology",
     "ragged",
@@ -51,6 +52,7 @@ OUTER = ORDER[ORDER.index("__init__") + 1 :]
 
 WITHIN = {
     "topology": ("rounds", "spectrum", "weights", "graphs", "__init__"),
+    "hypergradient": ("base", "*", "__init__"),
     "algorithms": ("paper", "base", "*", "__init__"),  # one algorithm does not import another
 }
 

@@ -138,8 +138,8 @@ def test_flat_gradients_of_nested_pytrees_belong_to_the_leaves_that_they_are_put
     local = jax.tree.map(lambda leaf: leaf[1], _local(nested))
     x, y = jax.tree.map(lambda leaf: leaf[1], (nested.x0, nested.y0))
     flat_x, flat_y = ravel_pytree(x)[0], ravel_pytree(y)[0]
-    fx = local.losses.unravel_x(local.fx(flat_x, flat_y))
-    gy = local.losses.unravel_y(local.gy(flat_x, flat_y))
+    fx = local.losses.x.unravel(local.fx(flat_x, flat_y))
+    gy = local.losses.y.unravel(local.gy(flat_x, flat_y))
     # By hand, leaf by leaf.
     np.testing.assert_allclose(fx["a"]["matrix"], 0.2 * x["a"]["matrix"], rtol=1e-14)
     np.testing.assert_allclose(fx["scale"], np.cos(x["scale"]) * y["bias"], rtol=1e-14)

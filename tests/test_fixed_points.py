@@ -23,8 +23,9 @@ def test_the_start_is_far_from_the_solution(quadratic):
     assert np.linalg.norm(quadratic.hypergradient(np.zeros(quadratic.p))) == pytest.approx(START, rel=0.01)
 
 
-def test_dbogt_with_everything_carried_is_exact(quadratic):
-    gradient, consensus = _end(quadratic, hg.DBOGT, 0.02)
+@pytest.mark.parametrize("oracle", [hg.JHIP(step=0.1, iterations=20), hg.HIGP(step=0.1, iterations=20)])
+def test_dbogt_with_everything_carried_is_exact(quadratic, oracle):
+    gradient, consensus = _end(quadratic, hg.DBOGT, 0.02, oracle=oracle)
     assert gradient < 1e-10
     assert consensus < 1e-10
 

@@ -201,7 +201,7 @@ def test_the_same_statistic_rejects_a_row_shared_between_jacobian_and_factor():
     assert neumann.standard_errors_from(shared) > 2 * STANDARD_ERRORS
 
 
-# JHIP
+# JHIP and HIGP
 
 
 def _Z(estimate):
@@ -245,17 +245,26 @@ def test_stochastic_jhip_with_diminishing_steps_is_consistent(few):
     assert slope == pytest.approx(-1, abs=0.15)
 
 
-def test_every_iteration_of_stochastic_jhip_has_rows_of_its_own():
+def test_higp_finds_the_networks_product_at_every_agent(few):
+    x, y = _point(4, 2, 3)
+    problem = problems.started_at(few.hg_problem, x, y)
+    z, _ = _moments(hg.HIGP(step=0.1, iterations=400), problem, hg.ring(4, self_weight=0.5), 1, _Z)
+    expected = np.linalg.solve(few.whole.arrays["H"].mean(axis=0), few.whole.fy(x, y).mean(axis=0))
+    np.testing.assert_allclose(z, np.broadcast_to(expected, z.shape), rtol=1e-10)
+
+
+@pytest.mark.parametrize("kind", [hg.JHIP, hg.HIGP])
+def test_every_iteration_of_a_stochastic_oracle_by_gossip_has_rows_of_its_own(kind):
     # Fresh rows are independent of the iterate that they meet, so that the mean of Z, three products deep,
     # is the deterministic one. Rows used twice add the covariance of H and J, with two rows a large one.
     whole = problems.Quadratic(n=3, p=2, q=3, heterogeneous=True)
     problem = problems.SampledQuadratic(whole, examples=2, spread=1.5).hg_problem
     topology, answers = hg.ring(3, self_weight=0.5), 20_000
-    settings = {"outer_step": 0.1, "inner_step": 0.1, "inner_iterations": 1}
-    oracle = {"oracle": "JHIP", "oracle_iterations": 3, "oracle_step": 0.2}
+    settings = {"outer_step": 0.1, "inner_step": 0.0, "inner_iterations": 1}  # y stays where the oracle is asked
+    oracle = {"oracle": kind.__name__, "oracle_iterations": 3, "oracle_step": 0.2}
     start = np.zeros((3, whole.p)), np.zeros((3, whole.q))
     expected = numpy_oracle.trajectory("DBO", whole, topology.W, *start, 1, **settings, **oracle)[1].z.reshape(3, -1)
-    first, second = _moments(hg.JHIP(step=0.2, iterations=3), problem, topology, answers, _Z, batch_size=1)
+    first, second = _moments(kind(step=0.2, iterations=3), problem, topology, answers, _Z, batch_size=1)
     standard_error = np.sqrt((second - first**2) / answers)
     assert (np.abs(first - expected) / standard_error).max() < STANDARD_ERRORS
 

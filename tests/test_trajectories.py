@@ -36,14 +36,14 @@ def _assert_same_trajectory(algorithm, problem, topology, expected):
 
 
 @pytest.mark.parametrize("carry", [True, False], ids=["carry", "letter"])
-@pytest.mark.parametrize("homogeneous", [True, False], ids=["homogeneous", "heterogeneous"])
+@pytest.mark.parametrize("oracle", [hg.AID(3), hg.JHIP(0.1, 4), hg.HIGP(0.1, 4)], ids=["AID", "JHIP", "HIGP"])
 @pytest.mark.parametrize("kind", [hg.DBO, hg.DBOGT])
 @pytest.mark.parametrize("name", ["quadratic", "logistic"])
-def test_every_agents_iterates_are_those_of_the_stacked_matrix_form(name, kind, homogeneous, carry, request):
+def test_every_agents_iterates_are_those_of_the_stacked_matrix_form(name, kind, oracle, carry, request):
     problem = request.getfixturevalue(name)
     # An irregular graph: a ring's W looks the same from every agent, which hides mixed-up rows.
     topology = hg.erdos_renyi(problem.n, 0.4, seed=3)
-    oracle = hg.AID(iterations=3) if homogeneous else hg.JHIP(step=0.1, iterations=4)
+    homogeneous = isinstance(oracle, hg.AID)
     expected = numpy_oracle.trajectory(
         kind.__name__,
         problem,

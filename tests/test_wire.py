@@ -20,8 +20,9 @@ def by_hand(algorithm, p, q, itemsize=8):
         sent["u"] = (1, p)
     if not algorithm.homogeneous:
         sent["y"] = (T, q)
-        sent["Z"] = (oracle.iterations, p * q)
-        sent["Y"] = (oracle.iterations + goes_on, p * q)
+        solution, tracker, size = ("Z", "Y", p * q) if isinstance(oracle, hg.JHIP) else ("z", "d", q)
+        sent[solution] = (oracle.iterations, size)
+        sent[tracker] = (oracle.iterations + goes_on, size)
         if not isinstance(algorithm, hg.DSBO):
             sent["v"] = (T + goes_on, q)
     return {name: wire.Traffic(messages, messages * size * itemsize) for name, (messages, size) in sent.items()}

@@ -10,8 +10,9 @@ from jaxtyping import Array, Scalar
 
 from ..descent import Tracker, local_descent, tracked_descent
 from ..hypergradient import AID, JHIP, Neumann, Oracle
-from ..local import Rp, Rq
+from ..local import Rq
 from ..network import Agent, Draw
+from ..parts import Upper
 from ..steps import Step, check_count, check_step
 
 Diagnostics = dict[str, Scalar]
@@ -33,7 +34,7 @@ class Algorithm(eqx.Module):
     """State field ↦ the field of the algorithm that drives it, dots going inside: the advice in `hg.Diverged`."""
 
     @abstractmethod
-    def init(self, agent: Agent, x: Rp, y: Rq) -> Any:
+    def init(self, agent: Agent, x: Upper, y: Rq) -> Any:
         """Agent i's state before the first outer iteration."""
 
     @abstractmethod
@@ -76,7 +77,7 @@ class DoubleLoop(Algorithm):
                 raise TypeError(f"{name} is {getattr(self, name)!r}; expected True or False.")
         if self.hypergradient is not None and not isinstance(self.hypergradient, Oracle):
             raise TypeError(
-                f"hypergradient is {self.hypergradient!r}; expected an oracle: hg.AID, hg.Neumann, hg.JHIP."
+                f"hypergradient is {self.hypergradient!r}; expected an oracle: hg.AID, hg.Neumann, hg.JHIP, hg.HIGP."
             )
 
     @property
@@ -94,11 +95,11 @@ class DoubleLoop(Algorithm):
         """The inner tracker's part of the first state: None where nothing is tracked or nothing goes on."""
         return Tracker.zeros(y) if self.carry and not self.homogeneous else None
 
-    def oracle_start(self, x: Rp, y: Rq) -> Any:
+    def oracle_start(self, x: Upper, y: Rq) -> Any:
         """The oracle's part of the first state."""
         return self.oracle.init(x, y) if self.carry else None
 
-    def lower_level(self, agent: Agent, x: Array, y: Array, v: Tracker | None) -> tuple[Array, Tracker | None]:
+    def lower_level(self, agent: Agent, x: Upper, y: Array, v: Tracker | None) -> tuple[Array, Tracker | None]:
         """(y, v) after lines 3–9 of Algorithms 3 and 4, with all of agent i's data, t = 0 … T−1:
 
         homogeneous     y ← y − η_y ∇_y g_i(x, y)
@@ -113,7 +114,7 @@ class DoubleLoop(Algorithm):
         y, v = tracked_descent(agent, ("y", "v"), gradient, y, v, self.inner_step, self.inner_iterations)
         return y, (v if self.carry else None)
 
-    def estimate(self, agent: Agent, draw: Draw, x: Array, y: Array, z: Any) -> tuple[Array, Any, Diagnostics]:
+    def estimate(self, agent: Agent, draw: Draw, x: Upper, y: Array, z: Any) -> tuple[Upper, Any, Diagnostics]:
         """(h, z, diagnostics): the oracle's estimate at (x, y), and what of it is carried."""
         h, carried, residual = self.oracle(agent, draw, x, y, z)
         return h, (carried if self.carry else None), {"oracle_residual": residual}

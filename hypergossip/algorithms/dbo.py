@@ -8,6 +8,7 @@ from jaxtyping import Array
 
 from ..descent import Tracker
 from ..network import Agent
+from ..parts import Upper
 from ..steps import at
 from .base import Diagnostics, DoubleLoop
 from .paper import CITE
@@ -19,7 +20,7 @@ class State(NamedTuple):
     y: Array
     v: Tracker | None
     z: Any
-    x: Array
+    x: Upper
 
 
 class DBO(DoubleLoop):
@@ -36,7 +37,7 @@ class DBO(DoubleLoop):
     stochastic: ClassVar[bool] = False
     cite: ClassVar[str] = CITE
 
-    def init(self, agent: Agent, x: Array, y: Array) -> State:
+    def init(self, agent: Agent, x: Upper, y: Array) -> State:
         return State(y=y, v=self.tracker_start(y), z=self.oracle_start(x, y), x=x)
 
     def step(self, agent: Agent, s: State) -> tuple[State, Diagnostics]:

@@ -9,6 +9,7 @@ from jaxtyping import Array
 
 from ..descent import gossip_descent, local_descent
 from ..network import Agent
+from ..parts import Upper
 from ..steps import at, check_count
 from .base import Diagnostics, DoubleLoop
 from .paper import CITE
@@ -19,7 +20,7 @@ class State(NamedTuple):
 
     y: Array
     z: Any
-    x: Array
+    x: Upper
 
 
 class DSBO(DoubleLoop):
@@ -46,7 +47,7 @@ class DSBO(DoubleLoop):
         if self.batch_size is not None:
             check_count("batch_size", self.batch_size)
 
-    def init(self, agent: Agent, x: Array, y: Array) -> State:
+    def init(self, agent: Agent, x: Upper, y: Array) -> State:
         return State(y=y, z=self.oracle_start(x, y), x=x)
 
     def step(self, agent: Agent, s: State) -> tuple[State, Diagnostics]:

@@ -140,8 +140,8 @@ class Synthetic:
         NaN from the first k whose exact solves failed.
         """
         pooled = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), (problem.upper_data, problem.lower_data))
-        x, y = problem.flat_start()
-        return np.asarray(_exact_descent(Local(problem.losses(), *pooled), x[0], y[0], self.step, steps))
+        x, y = jax.tree.map(lambda leaf: leaf[0], problem.flat_start())
+        return np.asarray(_exact_descent(Local(problem.losses(), *pooled), x, y, self.step, steps))
 
 
 @jax.custom_jvp
