@@ -145,7 +145,7 @@ def test_the_letter_diverges_at_once():
 def _trace(*norms, converged=1.0):
     count = len(norms)
     metrics = {METRIC: np.array(norms, float), f"{METRIC}.converged": np.full(count, converged)}
-    return hg.Trace(None, None, metrics, {}, None, lambda: hg.Communication({}, ()))
+    return hg.Trace(None, None, (False,), metrics, {}, None, lambda: hg.Communication({}, ()))
 
 
 def test_findings_say_what_was_measured():
