@@ -6,6 +6,7 @@ precautions.take()
 
 from .problem import Problem
 from .ragged import Ragged, stack_ragged
+from .sparse import SparseRows
 from .topology import (
     Topology,
     complete,
@@ -56,6 +57,7 @@ __all__ = [
     "Progress",
     "Ragged",
     "Simulated",
+    "SparseRows",
     "Topology",
     "Trace",
     "Traffic",

@@ -11,8 +11,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
+from scipy import sparse
 
 from .ragged import Ragged
+from .sparse import SparseRows
 
 if TYPE_CHECKING:
     from .problem import Problem
@@ -41,11 +43,22 @@ def as_data(name: str, tree: PyTree) -> PyTree:
             )
         if leaf.size == 0:
             raise ValueError(f"{where} is empty: shape {leaf.shape}; expected at least one agent and one example.")
-    _same(name, leaves, 0, "agent", hint)
-    _same(name, [(where, leaf) for where, leaf in leaves if leaf.ndim > 1], 1, "example", hint or _NO_EXAMPLES)
+    _same(name, {where: leaf.shape[0] for where, leaf in leaves}, "agent", hint)
+    _same(name, _examples(name, tree), "example", hint or _NO_EXAMPLES)
     for where, leaf in leaves:
         _finite(where, leaf)
     return jax.tree.unflatten(jax.tree.structure(tree), [jnp.asarray(leaf) for _, leaf in leaves])
+
+
+def _examples(name: str, tree: PyTree) -> dict[str, int]:
+    """The number of examples in each leaf that has any; sparse rows count as one leaf."""
+    leaves = jax.tree_util.tree_leaves_with_path(tree, is_leaf=lambda leaf: isinstance(leaf, SparseRows))
+    named = {f"{name}{jax.tree_util.keystr(path)}": leaf for path, leaf in leaves}
+    return {
+        where: leaf.rows if isinstance(leaf, SparseRows) else np.shape(leaf)[1]
+        for where, leaf in named.items()
+        if isinstance(leaf, SparseRows) or np.ndim(leaf) > 1
+    }
 
 
 def as_start(name: str, tree: PyTree) -> PyTree:
@@ -175,6 +188,8 @@ def _front(tree: PyTree) -> int:
 
 
 def _as_array(where: str, leaf: object) -> np.ndarray | jax.Array:
+    if sparse.issparse(leaf):
+        raise TypeError(f"{where} is a sparse matrix; hg.stack_ragged makes data of a list of them, one per agent.")
     try:
         array = leaf if isinstance(leaf, jax.Array) else np.asarray(leaf)
     except ValueError as error:
@@ -200,8 +215,7 @@ def _finite(where: str, leaf: np.ndarray | jax.Array) -> None:
         raise ValueError(f"{where} is not finite: {(~finite).sum()} of {finite.size} entries, the first at {at}.")
 
 
-def _same(name: str, leaves: list, axis: int, what: str, hint: str) -> None:
-    counts = {where: leaf.shape[axis] for where, leaf in leaves}
+def _same(name: str, counts: dict[str, int], what: str, hint: str) -> None:
     if len(set(counts.values())) > 1:
         raise ValueError(f"{name} is ragged: {_counted(counts, what)}; expected the same number everywhere.{hint}")
 

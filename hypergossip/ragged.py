@@ -1,4 +1,4 @@
-"""Agents with different amounts of data, and how rows are drawn."""
+"""Agents with different amounts of data, dense or sparse, and how rows are drawn."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
+from scipy import sparse
+
+from .sparse import SparseRows, as_rows, stack_sparse
 
 
 class Ragged(eqx.Module):
@@ -26,7 +29,10 @@ class Ragged(eqx.Module):
 
 
 def stack_ragged(agents: Sequence[PyTree]) -> Ragged:
-    """Stacks one pytree per agent, leaves (examples_i, ...), into leaves (agents, most examples, ...)."""
+    """Stacks one pytree per agent, leaves (examples_i, ...), into leaves (agents, most examples, ...).
+
+    A sparse matrix of SciPy, (examples_i, d), becomes an `hg.SparseRows`: `batch.data["feature"] @ y` in a loss.
+    """
     if not isinstance(agents, (list, tuple)) or not agents:
         raise ValueError(
             f"stack_ragged got {type(agents).__name__} of {_length(agents)}; expected a list, one pytree per agent."
@@ -45,25 +51,44 @@ def stack_ragged(agents: Sequence[PyTree]) -> Ragged:
                 f"Agent {i}'s rows have shapes {shapes}, agent 0's {_row_shapes(first)}; expected the same."
             )
     most = max(counts)
-    data = jax.tree.map(lambda *leaves: jnp.asarray(np.stack([_pad(leaf, most) for leaf in leaves])), *trees)
+    data = jax.tree.map(lambda *leaves: _stacked(leaves, most), *trees)
     count = np.array(counts)
     weight = (np.arange(most)[None, :] < count[:, None]).astype(_float_of(data))
     return Ragged(data, jnp.asarray(weight), jnp.asarray(count))
 
 
 def sample_rows(key: PRNGKeyArray, data: PyTree, batch_size: int) -> PyTree:
-    """`batch_size` rows of one agent's data, uniformly with replacement; padding is never drawn."""
-    if isinstance(data, Ragged):
+    """`batch_size` rows of one agent's data, uniformly; padding is never drawn.
+
+    With replacement; where rows are sparse without, so that the room which a batch needs is that
+    of its longest rows (an agent with fewer rows than the batch size gives all of them).
+    """
+    if not isinstance(data, Ragged):
+        rows = jax.random.randint(key, (batch_size,), 0, jax.tree.leaves(data)[0].shape[0])
+        return jax.tree.map(lambda leaf: leaf[rows], data)
+    count = data.count.astype(data.weight.dtype)
+    if not any(map(_is_sparse, _leaves(data.data))):
         rows = jax.random.randint(key, (batch_size,), 0, data.count)
-        weight = jnp.full((batch_size,), 1 / batch_size, data.weight.dtype) * data.count.astype(data.weight.dtype)
-        return Ragged(jax.tree.map(lambda leaf: leaf[rows], data.data), weight, data.count)
-    leaves = jax.tree.leaves(data)
-    rows = jax.random.randint(key, (batch_size,), 0, leaves[0].shape[0])
-    return jax.tree.map(lambda leaf: leaf[rows], data)
+        weight = jnp.full((batch_size,), 1 / batch_size, data.weight.dtype) * count
+    else:
+        order = jnp.where(data.weight > 0, jax.random.uniform(key, data.weight.shape), jnp.inf)
+        rows = jnp.argsort(order)[:batch_size]
+        weight = data.weight[rows] * count / jnp.minimum(count, jnp.asarray(len(rows), count.dtype))
+    taken = [leaf.of_different(rows) if _is_sparse(leaf) else leaf[rows] for leaf in _leaves(data.data)]
+    structure = jax.tree.structure(data.data, is_leaf=_is_sparse)
+    return Ragged(jax.tree.unflatten(structure, taken), weight, data.count)
 
 
-def _arrays(agent: int, tree: PyTree) -> PyTree[np.ndarray]:
-    arrays = jax.tree.map(np.asarray, tree)
+def _is_sparse(leaf: object) -> bool:
+    return isinstance(leaf, SparseRows)
+
+
+def _leaves(tree: PyTree) -> list:
+    return jax.tree.leaves(tree, is_leaf=_is_sparse)
+
+
+def _arrays(agent: int, tree: PyTree) -> PyTree:
+    arrays = jax.tree.map(lambda leaf: as_rows(leaf) if sparse.issparse(leaf) else np.asarray(leaf), tree)
     for leaf in jax.tree.leaves(arrays):
         if not (jnp.issubdtype(leaf.dtype, jnp.number) or leaf.dtype == bool):
             raise TypeError(f"Agent {agent} has a leaf of type {leaf.dtype}; expected numbers.")
@@ -76,7 +101,7 @@ def _float_of(data: PyTree[Array]) -> np.dtype:
     return np.result_type(*floats) if floats else jnp.result_type(float)
 
 
-def _examples(agent: int, tree: PyTree[np.ndarray]) -> int:
+def _examples(agent: int, tree: PyTree) -> int:
     shapes = [leaf.shape for leaf in jax.tree.leaves(tree)]
     if len({shape[:1] for shape in shapes}) != 1 or not shapes[0]:
         raise ValueError(
@@ -87,12 +112,16 @@ def _examples(agent: int, tree: PyTree[np.ndarray]) -> int:
     return shapes[0][0]
 
 
-def _row_shapes(tree: PyTree[np.ndarray]) -> list[tuple[int, ...]]:
-    return [leaf.shape[1:] for leaf in jax.tree.leaves(tree)]
+def _row_shapes(tree: PyTree) -> list[tuple]:
+    return [(*leaf.shape[1:], "sparse") if sparse.issparse(leaf) else leaf.shape[1:] for leaf in jax.tree.leaves(tree)]
 
 
-def _pad(leaf: np.ndarray, length: int) -> np.ndarray:
-    return np.pad(leaf, [(0, length - len(leaf))] + [(0, 0)] * (leaf.ndim - 1))
+def _stacked(leaves: Sequence[np.ndarray | sparse.csr_array], length: int) -> Array | SparseRows:
+    """All agents' leaves, padded to the same number of rows."""
+    if sparse.issparse(leaves[0]):
+        return stack_sparse(leaves)
+    padded = [np.pad(leaf, [(0, length - len(leaf))] + [(0, 0)] * (leaf.ndim - 1)) for leaf in leaves]
+    return jnp.asarray(np.stack(padded))
 
 
 def _length(agents: object) -> str:

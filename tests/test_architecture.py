@@ -23,6 +23,7 @@ ORDER = (
     "parts",
     "steps",
     "topology",
+    "sparse",
     "ragged",
     "local",
     "checks",
