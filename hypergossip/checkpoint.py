@@ -34,6 +34,8 @@ from .topology import Topology
 
 FORMAT = 1
 _KEPT = 2
+_SHOWN = 16
+"""Fields with more numbers than this, a metric's test data say, stand as a digest in what a checkpoint says of its run."""
 
 
 class Checkpoints:
@@ -154,7 +156,8 @@ def _value(leaf: Any) -> Any:
         return leaf
     if callable(leaf):
         return _formula(leaf, jnp.zeros((), jnp.int32))
-    return np.asarray(leaf).tolist()
+    array = np.asarray(leaf)
+    return array.tolist() if array.size <= _SHOWN else _digest(array)
 
 
 def _formula(function: Callable[..., Any], *arguments: Any) -> str:

@@ -35,8 +35,8 @@ class SparseRows(eqx.Module):
         """m."""
         return self.start.shape[-1] - 1
 
-    def __matmul__(self, y: Float[Array, "d *rest"]) -> Float[Array, "rows *rest"]:
-        """Row by row, Σ value · y[column]."""
+    def __matmul__(self, y: Float[Array, "..."]) -> Float[Array, "..."]:
+        """(m, ...): row by row, Σ value · y[column]."""
         products = self.value.reshape(-1, *[1] * (y.ndim - 1)) * y[self.column]
         return jax.ops.segment_sum(products, self.row, self.rows, indices_are_sorted=True)
 

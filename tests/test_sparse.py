@@ -123,7 +123,7 @@ def test_a_run_on_sparse_rows_is_the_run_on_dense_ones(algorithm):
 
 def test_a_sparse_matrix_where_data_are_expected_is_refused_with_the_way_out():
     (matrix,) = matrices([3])
-    with pytest.raises(TypeError, match="sparse matrix; hg.stack_ragged"):
+    with pytest.raises(TypeError, match=r"sparse matrix; hg\.stack_ragged"):
         hg.Problem(upper, lower, upper_data=matrix, lower_data=matrix, x0=jnp.zeros(D), y0=jnp.zeros(D))
 
 
