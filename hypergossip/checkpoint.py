@@ -35,7 +35,7 @@ from .topology import Topology
 FORMAT = 1
 _KEPT = 2
 _SHOWN = 16
-"""Fields with more numbers than this, a metric's test data say, stand as a digest in what a checkpoint says of its run."""
+"""A field with more numbers than this, a metric's test data say, stands as a digest in the manifest."""
 
 
 class Checkpoints:

@@ -32,9 +32,9 @@ taken here:
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import jax
 import jax.numpy as jnp
@@ -45,17 +45,21 @@ from ..algorithms import DBO, DBOGT, DSBO, Algorithm
 from ..exact import Solver
 from ..hypergradient import JHIP
 from ..local import Local
-from ..metrics import CONVERGED
+from ..metrics import CONVERGED, hypergradient_norm
 from ..problem import Problem
 from ..topology import Topology, ring
-from ..trace import Trace
+from .base import Case, Experiment, Outcomes, Verdict
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 METRIC = "hypergradient_norm"
+LETTER_MARK = ", to the letter"
 Rows = dict[str, np.ndarray]
 
 
-@dataclass(frozen=True)
-class Synthetic:
+@dataclass(frozen=True, kw_only=True)
+class Synthetic(Experiment):
     """The experiment's sizes and steps; see the module for where they come from."""
 
     agents: int = 20
@@ -70,8 +74,6 @@ class Synthetic:
     """What ε is multiplied with."""
     spread: str = "i/n"
     """"i/n" or "i": the standard deviation of agent i's features, i = 1 … n."""
-    seed: int = 0
-    """Of the data."""
     step: float = 0.01
     """η_x, η_y and γ."""
     inner_iterations: int = 10
@@ -82,13 +84,41 @@ class Synthetic:
     """DSBO's rows per draw."""
     self_weight: float = 0.4
     """The ring's w_ii."""
+    steps: int = 100
+    """K."""
+    letter: bool = False
+    """Whether the paper's letter is run beside it."""
+
+    title: ClassVar[str] = "Synthetic logistic regression over a ring"
+    double: ClassVar[bool] = True
+    choices: ClassVar[tuple[str, ...]] = (
+        "500 training and 500 validation examples at every agent; the paper gives no number.",
+        "Agent i's features have standard deviation i/n; the paper's i makes every algorithm diverge.",
+        "DBO and DBOGT carry their trackers on; DSBO starts JHIP anew in every outer iteration, from batches of 100.",
+        "λ = τ = 0 at the start; the noise ε is one normal number for each example.",
+    )
 
     def __post_init__(self):
-        for name in ("agents", "dimension", "training", "validation"):
+        for name in ("agents", "dimension", "training", "validation", "steps"):
             if (value := getattr(self, name)) < 1:
                 raise ValueError(f"{name} = {value}; expected at least 1.")
         if self.spread not in ("i/n", "i"):
             raise ValueError(f"Unknown spread {self.spread!r}; possible are 'i/n' and 'i'.")
+
+    @classmethod
+    def small(cls, **settings: Any) -> Self:
+        return cls(**{"agents": 5, "dimension": 6, "training": 60, "validation": 60, "batch_size": 20, **settings})
+
+    def cases(self) -> dict[str, Case]:
+        cases = self._cases("")
+        return {**cases, **replace(self, spread="i")._cases(LETTER_MARK)} if self.letter else cases
+
+    def _cases(self, mark: str) -> dict[str, Case]:
+        problem, metrics = self.problem(), [hypergradient_norm()]
+        return {
+            name + mark: Case(algorithm, problem, self.topology(), self.steps, metrics, seed=self.seed)
+            for name, algorithm in self.algorithms().items()
+        }
 
     def problem(self) -> Problem:
         """The data, drawn with `seed`, and the losses. float32 unless JAX is in double precision."""
@@ -134,14 +164,33 @@ class Synthetic:
             "DSBO": DSBO(**common, batch_size=self.batch_size, carry=False),
         }
 
-    def exact_descent(self, problem: Problem, steps: int) -> np.ndarray:
-        """‖∇Φ(x_k)‖, k = 0 … `steps`, of x ← x − η_x ∇Φ(x): what one machine with all data would do.
+    @cached_property
+    def exact_descent(self) -> np.ndarray:
+        """‖∇Φ(x_k)‖, k = 0 … K, of x ← x − η_x ∇Φ(x): what one machine with all data would do.
 
         NaN from the first k whose exact solves failed.
         """
+        problem = self.problem()
         pooled = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), (problem.upper_data, problem.lower_data))
         x, y = jax.tree.map(lambda leaf: leaf[0], problem.flat_start())
-        return np.asarray(_exact_descent(Local(problem.losses(), *pooled), x, y, self.step, steps))
+        return np.asarray(_exact_descent(Local(problem.losses(), *pooled), x, y, self.step, self.steps))
+
+    def verdicts(self, outcomes: Outcomes) -> list[Verdict]:
+        preset = self.drawn(outcomes)
+        letter = {name: outcome for name, outcome in outcomes.items() if name not in preset}
+        verdicts = _on_convergence(preset, self.exact_descent)
+        return [*verdicts, _on_the_letter(letter)] if letter else verdicts
+
+    @staticmethod
+    def drawn(outcomes: Outcomes) -> Outcomes:
+        """Those that the figure shows: the letter, which ends at once, is left to its verdict."""
+        return {name: outcome for name, outcome in outcomes.items() if not name.endswith(LETTER_MARK)}
+
+    def figure(self, outcomes: Outcomes) -> Figure:
+        from ..report.figures import gradient_norm
+
+        traces = {name: one.trace for name, one in self.drawn(outcomes).items()}
+        return gradient_norm(traces, {"exact gradient descent": self.exact_descent})
 
 
 @jax.custom_jvp
@@ -186,44 +235,48 @@ DEFAULT = Synthetic()
 """The paper's figures with features of standard deviation i/n."""
 LETTER = Synthetic(spread="i")
 """The paper's figures to the letter, standard deviation i: every algorithm diverges at once."""
-SMALL = Synthetic(agents=5, dimension=6, training=60, validation=60, batch_size=20)
+SMALL = Synthetic.small()
 """The same in small, for a run of seconds."""
 
+_REDUCE = "All three algorithms reduce ‖∇Φ‖"
+_ALIKE = "DBO and DBOGT perform alike"
+_BETTER = "DBO and DBOGT are slightly better than DSBO"
+_RUNS = "The experiment runs with the figures that the paper gives"
 
-def findings(traces: Mapping[str, Trace], exact: np.ndarray, diverged: Mapping[str, int]) -> list[str]:
-    """What the numbers say of the paper's claims, in a few sentences.
 
-    `exact` is what `exact_descent` returned, `diverged` tells in which outer iteration a run ended early.
-    """
-    said = [f"{name} diverged in outer iteration {k}." for name, k in diverged.items()]
-    ended = {name: trace for name, trace in traces.items() if name not in diverged}
-    failed = [name for name, trace in ended.items() if not (trace.metrics[METRIC + CONVERGED] == 1).all()]
+def _on_convergence(outcomes: Outcomes, exact: np.ndarray) -> list[Verdict]:
+    """The paper's three claims. `exact` is ‖∇Φ‖ along exact gradient descent with the same steps."""
+    diverged = ", ".join(f"{name} {one.remark}" for name, one in outcomes.items() if one.diverged)
+    if diverged:
+        return [Verdict(_REDUCE, False, diverged), *(Verdict(claim, None, diverged) for claim in (_ALIKE, _BETTER))]
+    failed = [name for name, one in outcomes.items() if not (one.trace.metrics[METRIC + CONVERGED] == 1).all()]
     if failed:
-        return [*said, f"The exact solves behind ‖∇Φ‖ failed for {', '.join(failed)}: nothing is concluded."]
-    final = {name: math.log10(trace.metrics[METRIC][-1]) for name, trace in ended.items()}
-    if not final:
-        return said
+        reason = f"the exact solves behind ‖∇Φ‖ failed for {', '.join(failed)}"
+        return [Verdict(claim, None, reason) for claim in (_REDUCE, _ALIKE, _BETTER)]
+    end = {name: math.log10(one.trace.metrics[METRIC][-1]) for name, one in outcomes.items()}
     start, limit = (math.log10(value) for value in exact[[0, -1]])
-    ends = ", ".join(f"{value:.3f} ({name})" for name, value in final.items())
-    said.append(
-        f"log10 ‖∇Φ‖ goes from {start:.3f} to {ends}; exact gradient descent with the same steps reaches {limit:.3f}."
-    )
-    if {"DBO", "DBOGT"} <= final.keys():
-        said.append(_compared(final, start - limit))
-    return said
+    ends = ", ".join(f"{value:.3f} ({name})" for name, value in end.items())
+    numbers = f"log10 ‖∇Φ‖ goes from {start:.3f} to {ends}; exact gradient descent with the same steps reaches"
+    reduced = Verdict(_REDUCE, max(end.values()) < start, f"{numbers} {limit:.3f}")
+    if not {"DBO", "DBOGT", "DSBO"} <= end.keys():
+        return [reduced]
+    apart, behind = abs(end["DBO"] - end["DBOGT"]), end["DSBO"] - max(end["DBO"], end["DBOGT"])
+    share = apart / abs(start - limit)
+    alike = Verdict(_ALIKE, share < 0.05, f"they end {apart:.1g} apart, {share:.1%} of what exact descent gains")
+    how = f"{behind:.3f} above" if behind > 0 else f"{-behind:.3f} below"
+    better = Verdict(_BETTER, behind > 0, f"DSBO, which starts its JHIP anew every time, ends {how} the higher of them")
+    return [reduced, alike, better]
 
 
-def _compared(final: Mapping[str, float], drop: float) -> str:
-    """DBO beside DBOGT and DSBO beside both, against the drop that exact gradient descent makes."""
-    apart, better = abs(final["DBO"] - final["DBOGT"]), min(final, key=final.__getitem__)
-    close = apart < 0.05 * abs(drop)
-    sentence = f"DBO and DBOGT end {apart:.1g} apart" + (", close as in the paper" if close else f" ({better} lowest)")
-    if "DSBO" not in final:
-        return sentence + "."
-    behind = final["DSBO"] - max(final["DBO"], final["DBOGT"])
-    if behind > 0:
-        return f"{sentence}; DSBO, which starts its JHIP anew in every outer iteration, ends {behind:.3f} above them."
-    return f"{sentence}; DSBO ends {-behind:.3f} below the higher of them, unlike in the paper."
+def _on_the_letter(outcomes: Outcomes) -> Verdict:
+    """Where each algorithm breaks down with features of standard deviation i."""
+    told = []
+    for name, one in outcomes.items():
+        where = f" ({one.diverged.variable} at agent {one.diverged.agent} first)" if one.diverged else ""
+        told.append(f"{name.removesuffix(LETTER_MARK)} {one.remark or 'reached the end'}{where}")
+    diverged = any(one.diverged for one in outcomes.values())
+    why = ": steps of 0.01 are too long for sums of examples with features of standard deviation up to n"
+    return Verdict(_RUNS, not diverged, "; ".join(told) + (why if diverged else ""))
 
 
 def _stacked(agents: list[Rows]) -> Rows:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -43,32 +44,47 @@ def curves(traces: Mapping[str, Trace], names: Sequence[str] | None = None) -> F
     return figure
 
 
-def gradient_norm(traces: Mapping[str, Trace], exact: np.ndarray | None = None) -> Figure:
-    """log₁₀‖∇Φ(x̄)‖ against the outer iteration, the form of the paper's Figure 1a.
+def gradient_norm(traces: Mapping[str, Trace], references: Mapping[str, np.ndarray] | None = None) -> Figure:
+    """log₁₀‖∇Φ(x̄)‖ against the outer iteration, the form of the paper's Figures 1a and 2.
 
-    `exact` is ‖∇Φ‖ along exact gradient descent, one value per iteration: the line that no
-    algorithm with these steps is expected to beat by much.
+    `references`: ‖∇Φ‖ of something that is no run, one value per iteration, such as exact gradient
+    descent: the line that no algorithm with these steps is expected to beat by much.
     """
+    logs = {name: np.log10(without_zeros(values)) for name, values in (references or {}).items()}
+    series = {
+        name: (trace.metrics["step"], np.log10(without_zeros(trace.metrics["hypergradient_norm"])))
+        for name, trace in traces.items()
+    }
+    return lines(series, r"$\log_{10}\,\Vert\nabla\Phi(\bar{x})\Vert$", logs)
+
+
+def lines(
+    series: Mapping[str, tuple[np.ndarray, np.ndarray]],
+    ylabel: str,
+    references: Mapping[str, np.ndarray] | None = None,
+    **legend: Any,
+) -> Figure:
+    """(outer iterations, values) by name, as one panel; `references` as grey dotted lines without markers."""
     figure = Figure(figsize=(8, 5.2), layout="constrained")
-    axes = figure.add_subplot()
-    lines = {}
-    if exact is not None:
-        logs = np.log10(without_zeros(exact))
-        (lines["exact gradient descent"],) = axes.plot(
-            np.arange(len(exact)), logs, color="#7a7a7a", lw=1.6, ls=(0, (1, 1))
-        )
-    for i, (label, trace) in enumerate(traces.items()):
-        steps, norms = trace.metrics["step"], trace.metrics["hypergradient_norm"]
-        lines[label] = _line(axes, i, label, steps, np.log10(without_zeros(norms)))
-    _dress(axes, r"$\log_{10}\,\Vert\nabla\Phi(\bar{x})\Vert$")
-    _legend(axes, {label: line for label, line in lines.items() if label})
+    axes, drawn = figure.add_subplot(), {}
+    for name, values in (references or {}).items():
+        (drawn[name],) = axes.plot(np.arange(len(values)), values, color="#7a7a7a", lw=1.6, ls=(0, (1, 1)))
+    for i, (name, (steps, values)) in enumerate(series.items()):
+        drawn[name] = _line(axes, i, name, steps, values)
+    _dress(axes, ylabel)
+    _legend(axes, {name: line for name, line in drawn.items() if name}, **legend)
     return figure
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Writes the figure as an image of the kind that the path's ending names, whole or not at all."""
+    """Writes the figure as an image of the kind that the path's ending names, whole or not at all.
+
+    The same figure gives the same file: no date in it, and no identifiers drawn at random.
+    """
     buffer = io.BytesIO()
-    figure.savefig(buffer, format=path.suffix.lstrip("."), dpi=160)
+    stable = {"metadata": {"Date": None}} if path.suffix == ".svg" else {}
+    with rc_context({"svg.hashsalt": "hypergossip"}):
+        figure.savefig(buffer, format=path.suffix.lstrip("."), dpi=160, **stable)
     replace_file(path, buffer.getvalue())
 
 

@@ -1,0 +1,5 @@
+"""`python -m hypergossip.cli`."""
+
+from . import main
+
+main()

@@ -1,0 +1,2 @@
+def reproduce():
+    """Later."""
