@@ -42,6 +42,7 @@ ORDER = (
     "run",
     "__init__",
     "tasks",
+    "data",
     "experiments",
     "report",
     "cli",
