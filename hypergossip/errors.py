@@ -36,3 +36,11 @@ class CheckpointDamaged(Exception):
 
 class UnconvergedWarning(RuntimeWarning):
     """A recorded value rests on an exact solve that did not converge."""
+
+
+class DataUnavailable(OSError):
+    """A data set is in none of the places where it is looked for, and cannot be downloaded there."""
+
+
+class DataDamaged(Exception):
+    """A data file is not the one that was published."""

@@ -43,6 +43,7 @@ ORDER = (
     "run",
     "__init__",
     "tasks",
+    "data",
     "experiments",
     "report",
     "cli",
