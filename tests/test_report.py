@@ -61,7 +61,7 @@ def test_a_trace_without_a_name_needs_no_legend(trace):
 @pytest.mark.parametrize("name", ["$\\frac{", "_hidden", "a\nb", ""])
 def test_names_are_drawn_as_they_are(trace, name, tmp_path):
     figures.save(figures.curves({name: _with(trace, **{name or "$": trace.metrics["consensus"]})}), tmp_path / "a.png")
-    figures.save(figures.gradient_norm({name: trace}), tmp_path / "b.png")
+    figures.save(figures.gradient_norm({"": {name: trace}}), tmp_path / "b.png")
 
 
 def test_curves_take_traces_that_recorded_different_things(trace):

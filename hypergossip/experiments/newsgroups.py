@@ -26,22 +26,24 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Scalar
+from scipy import sparse
 
 from ..algorithms import DSBO
 from ..hypergradient import Neumann
 from ..problem import Problem
 from ..ragged import Ragged, stack_ragged
 from ..topology import Topology, complete, ring
-from .base import Case, Experiment, Outcomes, Verdict
+from .base import Case, Experiment, Outcome, Outcomes, Verdict
 from .softmax import TestAccuracy, cross_entropy
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from ..data import Dataset
+    from ..data import Dataset, Examples
 
 POOLED, MIXED, DRAWN = "one machine", ", τ mixed", ", mini-batches"
 
@@ -68,8 +70,10 @@ class Newsgroups(Experiment):
     """M."""
     steps: int = 30
     """K."""
-    batch_size: int = 50
+    batch_size: int = 100
     """Documents per draw, in the run with mini-batches."""
+    drawn_rate: float = 30.0
+    """η of that run."""
 
     title: ClassVar[str] = "A penalty per word on 20 Newsgroups, over a ring"
     choices: ClassVar[tuple[str, ...]] = (
@@ -81,16 +85,16 @@ class Newsgroups(Experiment):
 
     @classmethod
     def small(cls, **settings: Any) -> Self:
-        rates = {"rates": (3.0, 1.0, 0.3, 0.1), "mixed_rates": (3.0, 1.0)}
-        return cls(**{"dataset": "digits", "agents": 5, "steps": 8, "batch_size": 20, **rates, **settings})
+        rates = {"rates": (4.0, 2.0, 1.0, 0.5), "mixed_rates": (4.0, 1.0), "drawn_rate": 1.0}
+        return cls(**{"dataset": "digits", "agents": 5, "steps": 8, "batch_size": 40, **rates, **settings})
 
     def cases(self) -> dict[str, Case]:
         problem, network = self.problem(self.agents), ring(self.agents, self_weight=self.self_weight)
-        first = self.rates[0]
+        first, drawn = self.rates[0], self.drawn_rate
         return {
             **{f"η = {eta:g}": self._case(problem, network, eta) for eta in self.rates},
             **{f"η = {eta:g}{MIXED}": self._case(problem, network, eta, mixed=True) for eta in self.mixed_rates},
-            f"η = {first:g}{DRAWN}": self._case(problem, network, first, batch_size=self.batch_size),
+            f"η = {drawn:g}{DRAWN}": self._case(problem, network, drawn, batch_size=self.batch_size),
             POOLED: self._case(self.problem(1), complete(1), first),
         }
 
@@ -115,32 +119,66 @@ class Newsgroups(Experiment):
 
     @cached_property
     def test_accuracy(self) -> TestAccuracy:
-        whole = _stacked(self.data.test, [np.arange(len(self.data.test.labels))]).data
-        return TestAccuracy(_first(whole["feature"]), whole["label"][0])
+        whole = _stacked(self.data.test, [np.arange(len(self.data.test))]).data
+        return TestAccuracy(**jax.tree.map(lambda leaf: leaf[0], whole))
 
     def problem(self, agents: int) -> Problem:
         """The documents over so many agents, and the losses."""
         from ..data import split
 
-        train = self.data.train
-        shares = split(train.labels, agents, "iid", seed=self.seed)
-        halves = [(rows[::2], rows[1::2]) for rows in map(np.random.default_rng(self.seed).permutation, shares)]
-        training, validation = zip(*halves, strict=True)
+        train, rng = self.data.train, np.random.default_rng(self.seed)
+        shares = [rng.permutation(rows) for rows in split(train.labels, agents, "iid", seed=self.seed)]
         p, c = train.features.shape[1], len(self.data.classes)
         return Problem(
             upper,
             lower,
-            upper_data=_stacked(train, validation),
-            lower_data=_stacked(train, training),
+            upper_data=_stacked(train, [rows[1::2] for rows in shares]),
+            lower_data=_stacked(train, [rows[::2] for rows in shares]),
             x0=jnp.zeros(p),
             y0=jnp.zeros((p, c)),
         )
 
     def verdicts(self, outcomes: Outcomes) -> list[Verdict]:
-        raise NotImplementedError
+        local = {eta: outcomes[f"η = {eta:g}"] for eta in self.rates}
+        mixed = {eta: outcomes[f"η = {eta:g}{MIXED}"] for eta in self.mixed_rates}
+        ends = ", ".join(f"{_end(one)} (η = {eta:g})" for eta, one in local.items())
+        good = Verdict(
+            "DSBO gets good test accuracy under different steps",
+            None,
+            f"the paper's text gives no number for it. Measured after K = {self.steps}: {ends}; guessing gives "
+            f"{1 / len(self.data.classes):.2g}, one machine with all training rows and the first step "
+            f"{_end(outcomes[POOLED])}",
+        )
+        both = [eta for eta in mixed if eta in local and not (mixed[eta].diverged or local[eta].diverged)]
+        gains = {eta: _accuracy(mixed[eta]) - _accuracy(local[eta]) for eta in both}
+        compared = ", ".join(f"{_end(one)} (η = {eta:g})" for eta, one in mixed.items())
+        helps = Verdict(
+            "Beyond the paper: mixing τ helps wherever it is stable",
+            all(gain > 0 for gain in gains.values()) if gains else None,
+            f"mixed it ends at {compared}; gossip descent is stable only for η L < 1 + λₙ, local descent for η L < 2",
+        )
+        return [good, helps]
 
     def figure(self, outcomes: Outcomes) -> Figure:
-        raise NotImplementedError
+        from ..report.figures import lines
+
+        local = {name: one for name, one in outcomes.items() if not name.endswith(MIXED)}
+        mixed = {name.removesuffix(MIXED): one for name, one in outcomes.items() if name.endswith(MIXED)}
+        panels = {"τ kept local, as in the paper": local, "τ mixed in every inner step": mixed}
+        return lines({title: _curves(shown) for title, shown in panels.items()}, "test accuracy")
+
+
+def _curves(outcomes: Outcomes) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    named = {f"{name} (diverged)" if one.diverged else name: one.trace.metrics for name, one in outcomes.items()}
+    return {name: (metrics["step"], metrics["test_accuracy"]) for name, metrics in named.items()}
+
+
+def _accuracy(outcome: Outcome) -> float:
+    return float(outcome.trace.metrics["test_accuracy"][-1])
+
+
+def _end(outcome: Outcome) -> str:
+    return outcome.remark if outcome.diverged else f"{_accuracy(outcome):.3f}"
 
 
 def upper(x: Float[Array, " p"], y: Float[Array, "p c"], batch: Ragged) -> Scalar:
@@ -152,3 +190,12 @@ def upper(x: Float[Array, " p"], y: Float[Array, "p c"], batch: Ragged) -> Scala
 def lower(x: Float[Array, " p"], y: Float[Array, "p c"], batch: Ragged) -> Scalar:
     """g_i."""
     return upper(x, y, batch) + jnp.sum(jnp.exp(x)[:, None] * y**2) / y.size
+
+
+def _stacked(examples: Examples, shares: list[np.ndarray]) -> Ragged:
+    """The rows of each agent, as their non-zeros."""
+    dtype = np.dtype(jnp.result_type(float))
+    features = sparse.csr_array(examples.features).astype(dtype)
+    norm = sparse.linalg.norm(features, axis=1)  # 20 Newsgroups' rows have norm 1 as they come
+    unit = sparse.csr_array(sparse.diags_array(1 / np.where(norm > 0, norm, 1), dtype=dtype) @ features)
+    return stack_ragged([{"feature": unit[rows], "label": examples.labels[rows]} for rows in shares])

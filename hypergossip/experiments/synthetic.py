@@ -190,7 +190,7 @@ class Synthetic(Experiment):
         from ..report.figures import gradient_norm
 
         traces = {name: one.trace for name, one in self.drawn(outcomes).items()}
-        return gradient_norm(traces, {"exact gradient descent": self.exact_descent})
+        return gradient_norm({"": traces}, {"exact gradient descent": self.exact_descent})
 
 
 @jax.custom_jvp

@@ -44,35 +44,51 @@ def curves(traces: Mapping[str, Trace], names: Sequence[str] | None = None) -> F
     return figure
 
 
-def gradient_norm(traces: Mapping[str, Trace], references: Mapping[str, np.ndarray] | None = None) -> Figure:
+def gradient_norm(
+    panels: Mapping[str, Mapping[str, Trace]], references: Mapping[str, np.ndarray] | None = None
+) -> Figure:
     """log₁₀‖∇Φ(x̄)‖ against the outer iteration, the form of the paper's Figures 1a and 2.
 
-    `references`: ‖∇Φ‖ of something that is no run, one value per iteration, such as exact gradient
-    descent: the line that no algorithm with these steps is expected to beat by much.
+    `panels`: by title, and in each of them the traces by name. `references`: ‖∇Φ‖ of something that
+    is no run, one value per iteration, such as exact gradient descent.
     """
-    logs = {name: np.log10(without_zeros(values)) for name, values in (references or {}).items()}
     series = {
-        name: (trace.metrics["step"], np.log10(without_zeros(trace.metrics["hypergradient_norm"])))
-        for name, trace in traces.items()
+        title: {
+            name: (trace.metrics["step"], np.log10(without_zeros(trace.metrics["hypergradient_norm"])))
+            for name, trace in traces.items()
+        }
+        for title, traces in panels.items()
     }
-    return lines(series, r"$\log_{10}\,\Vert\nabla\Phi(\bar{x})\Vert$", logs)
+    logs = {name: np.log10(without_zeros(values)) for name, values in (references or {}).items()}
+    return lines(series, r"$\log_{10}\,\Vert\nabla\Phi(\bar{x})\Vert$", references=logs)
+
+
+Series = Mapping[str, tuple[np.ndarray, np.ndarray]]
+"""Lines by name: (where, what)."""
 
 
 def lines(
-    series: Mapping[str, tuple[np.ndarray, np.ndarray]],
+    panels: Mapping[str, Series],
     ylabel: str,
+    xlabel: str = "outer iteration",
     references: Mapping[str, np.ndarray] | None = None,
-    **legend: Any,
 ) -> Figure:
-    """(outer iterations, values) by name, as one panel; `references` as grey dotted lines without markers."""
-    figure = Figure(figsize=(8, 5.2), layout="constrained")
-    axes, drawn = figure.add_subplot(), {}
-    for name, values in (references or {}).items():
-        (drawn[name],) = axes.plot(np.arange(len(values)), values, color="#7a7a7a", lw=1.6, ls=(0, (1, 1)))
-    for i, (name, (steps, values)) in enumerate(series.items()):
-        drawn[name] = _line(axes, i, name, steps, values)
-    _dress(axes, ylabel)
-    _legend(axes, {name: line for name, line in drawn.items() if name}, **legend)
+    """Panels side by side on one scale, each with a legend of its own.
+
+    `references` are drawn in every panel as grey dotted lines, one value per iteration.
+    """
+    width = 8 if len(panels) == 1 else 6.2 * len(panels)
+    figure = Figure(figsize=(width, 5.2), layout="constrained")
+    row = figure.subplots(1, len(panels), squeeze=False, sharey=True)[0]
+    for axes, (title, series) in zip(row, panels.items(), strict=True):
+        drawn = {}
+        for name, values in (references or {}).items():
+            (drawn[name],) = axes.plot(np.arange(len(values)), values, color="#7a7a7a", lw=1.6, ls=(0, (1, 1)))
+        for i, (name, (where, values)) in enumerate(series.items()):
+            drawn[name] = _line(axes, i, name, where, values)
+        _dress(axes, ylabel if axes is row[0] else "", xlabel)
+        axes.set_title(title, fontsize=14, color=_INK, parse_math=False)
+        _legend(axes, {name: line for name, line in drawn.items() if name})
     return figure
 
 
@@ -142,8 +158,8 @@ def _line(axes: Axes, i: int, label: str, steps: np.ndarray, values: np.ndarray)
     return line
 
 
-def _dress(axes: Axes, ylabel: str) -> None:
-    axes.set_xlabel("outer iteration", fontsize=14, color=_INK)
+def _dress(axes: Axes, ylabel: str, xlabel: str = "outer iteration") -> None:
+    axes.set_xlabel(xlabel, fontsize=14, color=_INK)
     axes.set_ylabel(ylabel, fontsize=14, color=_INK)
     axes.tick_params(labelsize=12, colors=_INK)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6, steps=[1, 2, 5, 10]))
