@@ -118,9 +118,11 @@ def test_a_part_that_is_all_there_needs_no_server(target):
     ],
 )
 def test_what_is_not_the_file_is_not_kept(behaviour, reason, server, target):
+    told = []
     with pytest.raises(DataUnavailable, match=reason):
-        download(_file(server.url(behaviour)), target)
+        download(_file(server.url(behaviour)), target, lambda name, done, total: told.append(done))
     assert _names(target) == []
+    assert max(told, default=0) <= SIZE
     download(_file(server.url(behaviour), server.url("good")), target)
     assert _is_whole_and_alone(target)
 
@@ -226,6 +228,20 @@ def test_a_lock_is_held_by_one_at_a_time_and_leaves_nothing(tmp_path):
         thread.join(mirror.WAIT)
     assert most == [1] * 200
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_lock_file_that_its_holder_removed_meanwhile_is_not_taken_for_the_lock(tmp_path, monkeypatch):
+    path, waits = tmp_path / "lock", []
+
+    def wait(file):
+        waits.append(file)
+        if len(waits) == 1:  # the holder leaves
+            path.unlink()
+
+    monkeypatch.setattr("hypergossip.data.disk._wait_for", wait)
+    with locked(path):
+        assert path.exists()
+    assert len(waits) == 2
 
 
 def _wait_until(condition) -> None:

@@ -53,11 +53,13 @@ def _made(fetch: Fetch, folder: Folder, download: bool, progress: Progress | Non
     texts = _home(folder, (_TEXTS,))
     source = texts / _TEXTS if texts else obtain([NEWSGROUPS], folder, fetch=download, progress=progress)
     with locked(home / ".newsgroups.lock"):
-        if not all((home / name).is_file() for name in _PICKLES):  # another process may have been faster
+        if lacking := [
+            name for name in _PICKLES if not (home / name).is_file()
+        ]:  # another process may have been faster
             part = home / ".newsgroups.part"
             try:
                 _fill(fetch, part, source)
-                for name in _PICKLES:
+                for name in lacking:
                     with writing(home / name):
                         put_in_place(part / name, home / name)
             finally:
