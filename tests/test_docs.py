@@ -38,6 +38,13 @@ def test_the_contributing_guides_algorithm_runs_and_descends(quadratic):
     assert end(0.05) < 0.3 * start
 
 
+def test_the_page_on_data_splits_all_rows(capsys):
+    names: dict = {}
+    exec(_blocks("docs/data.md")[0], names)
+    assert sum(len(agent) for agent in names["agents"]) == len(names["digits"].train)
+    assert len(capsys.readouterr().out.splitlines()) == 6
+
+
 def test_every_link_between_documents_leads_somewhere():
     documents = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]
     assert len(documents) > 3

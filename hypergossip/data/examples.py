@@ -22,7 +22,7 @@ class Examples:
     def __post_init__(self):
         if self.features.shape[0] != len(self.labels):
             raise ValueError(
-                f"Got {self.features.shape[0]} rows of features and {len(self.labels)} labels; expected the same number."
+                f"Got {self.features.shape[0]} rows of features and {len(self.labels)} labels; expected as many."
             )
 
     def __len__(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from .progress import Progress
 from .sources import NEWSGROUPS
 from .store import Folder, destination, obtain, roots
 
+Fetch = Callable[..., Any]
 _REMOVED = ("headers", "footers", "quotes")
 _TEXTS = "20news-bydate_py3.pkz"
 _COUNTS = "20newsgroup_vectorizedremove-headers-footers-quotes_py3.pkl"
@@ -30,8 +32,9 @@ def newsgroups(folder: Folder = None, *, download: bool = True, progress: Progre
     its version and have no checksum for all; reading a pickle runs what is in it, so name only
     folders that you trust.
     """
-    home = _home(folder) or _made(folder, download, progress)
-    halves = [_fetched(home, subset) for subset in ("train", "test")]
+    fetch = scikit_learn_datasets("newsgroups").fetch_20newsgroups_vectorized
+    home = _home(folder) or _made(fetch, folder, download, progress)
+    halves = [_fetched(fetch, home, subset) for subset in ("train", "test")]
     train, test = (
         Examples(sparse.csr_array(half.data, dtype=np.float32), half.target.astype(np.int64)) for half in halves
     )
@@ -44,17 +47,19 @@ def _home(folder: Folder, files: tuple[str, ...] = _PICKLES) -> Path | None:
     return next((home for home in homes if all((home / name).is_file() for name in files)), None)
 
 
-def _made(folder: Folder, download: bool, progress: Progress | None) -> Path:
+def _made(fetch: Fetch, folder: Folder, download: bool, progress: Progress | None) -> Path:
     """Makes the pickles in a folder of their own, and then moves them to where they are looked for."""
     home = destination(folder) / NEWSGROUPS.folder
     texts = _home(folder, (_TEXTS,))
     source = texts / _TEXTS if texts else obtain([NEWSGROUPS], folder, fetch=download, progress=progress)
     with locked(home / ".newsgroups.lock"):
-        if not all((home / name).is_file() for name in _PICKLES):  # another process may have been faster
+        if lacking := [
+            name for name in _PICKLES if not (home / name).is_file()
+        ]:  # another process may have been faster
             part = home / ".newsgroups.part"
             try:
-                _fill(part, source)
-                for name in _PICKLES:
+                _fill(fetch, part, source)
+                for name in lacking:
                     with writing(home / name):
                         put_in_place(part / name, home / name)
             finally:
@@ -62,7 +67,7 @@ def _made(folder: Folder, download: bool, progress: Progress | None) -> Path:
     return home
 
 
-def _fill(part: Path, source: Path) -> None:
+def _fill(fetch: Fetch, part: Path, source: Path) -> None:
     """Both pickles, from scikit-learn's pickle of the texts or from the archive, which it looks for in a subfolder."""
     archived = source.name == NEWSGROUPS.name
     copy = part / "20news_home" / source.name if archived else part / source.name
@@ -70,11 +75,12 @@ def _fill(part: Path, source: Path) -> None:
         shutil.rmtree(part, ignore_errors=True)  # what a killed process left
         copy.parent.mkdir(parents=True)
         shutil.copyfile(source, copy)
-        _fetched(part, "train", source, download_if_missing=archived)
+        _fetched(fetch, part, "train", source, download_if_missing=archived)
 
 
-def _fetched(home: Path, subset: str, source: Path | None = None, *, download_if_missing: bool = False) -> Any:
-    fetch = scikit_learn_datasets("newsgroups").fetch_20newsgroups_vectorized
+def _fetched(
+    fetch: Fetch, home: Path, subset: str, source: Path | None = None, *, download_if_missing: bool = False
+) -> Any:
     try:
         return fetch(subset=subset, remove=_REMOVED, data_home=str(home), download_if_missing=download_if_missing)
     except Exception as error:  # a damaged pickle can raise anything

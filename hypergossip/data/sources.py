@@ -58,7 +58,7 @@ A9A = {
         _libsvm("a9a.t", 1164628, "1f448a153f0320399a7e40836eb207655b0bde0f21fc941cc472193daa9f5de9"),
     ),
 }
-"""In two forms, either of which will do. LIBSVM's server offers the text as it is; it is 23 times shorter with bzip2."""
+"""In two forms, either of which will do. LIBSVM's server offers the text as it is, 23 times as long."""
 
 IJCNN1 = {
     "train": (_libsvm("ijcnn1.tr.bz2", 964465, "77a67b8333bb92fd9d93b67122c0bfbeefc8f80c6c818009d9aeabc3b7d3ccbd"),),
