@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .terminal import carry_out_all, check_count, check_output
 
@@ -115,17 +115,7 @@ def _opening(experiment: Synthetic) -> str:
 
 
 def _configuration(experiment: Synthetic) -> dict[str, object]:
+    from ..experiments.results import settings
+
     algorithms = {name: settings(algorithm) for name, algorithm in experiment.algorithms().items()}
     return {"Experiment": dataclasses.asdict(experiment), **algorithms}
-
-
-def settings(module: Any, prefix: str = "") -> dict[str, object]:
-    """Every field of an algorithm, those of its oracle included."""
-    found: dict[str, object] = {}
-    for field in dataclasses.fields(module):
-        value, name = getattr(module, field.name), prefix + field.name
-        if dataclasses.is_dataclass(value):
-            found |= {name: type(value).__name__, **settings(value, f"{name}.")}
-        else:
-            found[name] = value
-    return found

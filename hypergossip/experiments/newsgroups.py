@@ -77,7 +77,7 @@ class Newsgroups(Experiment):
 
     title: ClassVar[str] = "A penalty per word on 20 Newsgroups, over a ring"
     choices: ClassVar[tuple[str, ...]] = (
-        "The homogeneous branch (Neumann's series, τ never mixed): JHIP would need matrices of 2,032,620 × 101,631.",
+        "The homogeneous branch (Neumann's series, τ never mixed): JHIP's Z has 2,032,620 × 101,631 numbers.",
         "Training documents dealt out at random, each agent's in halves for training and validation.",
         "M = 10 terms with ε = η; all documents of an agent in every gradient, unless mini-batches are named.",
         "λ = τ = 0 at the start. 'One machine' has all documents and the first step.",

@@ -13,7 +13,7 @@ from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import MaxNLocator, NullLocator, ScalarFormatter
+from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator, ScalarFormatter
 
 from ..trace import Trace
 from . import COLOURS, in_words, is_positive, replace_file, without_zeros
@@ -72,8 +72,9 @@ def lines(
     ylabel: str,
     xlabel: str = "outer iteration",
     references: Mapping[str, np.ndarray] | None = None,
+    log: bool = False,
 ) -> Figure:
-    """Panels side by side on one scale, each with a legend of its own.
+    """Panels side by side on one scale, each with a legend of its own; `log` makes both axes logarithmic.
 
     `references` are drawn in every panel as grey dotted lines, one value per iteration.
     """
@@ -87,9 +88,18 @@ def lines(
         for i, (name, (where, values)) in enumerate(series.items()):
             drawn[name] = _line(axes, i, name, where, values)
         _dress(axes, ylabel if axes is row[0] else "", xlabel)
+        if log:
+            axes.set(xscale="log", yscale="log")
+            axes.xaxis.set(major_locator=FixedLocator(_places(series)), major_formatter=ScalarFormatter())
+            axes.xaxis.set_minor_locator(NullLocator())
         axes.set_title(title, fontsize=14, color=_INK, parse_math=False)
         _legend(axes, {name: line for name, line in drawn.items() if name})
     return figure
+
+
+def _places(series: Series) -> np.ndarray:
+    """Where any of the lines has a value."""
+    return np.unique(np.concatenate([where for where, _ in series.values()]))
 
 
 def save(figure: Figure, path: Path) -> None:
@@ -98,9 +108,9 @@ def save(figure: Figure, path: Path) -> None:
     The same figure gives the same file: no date in it, and no identifiers drawn at random.
     """
     buffer = io.BytesIO()
-    stable = {"metadata": {"Date": None}} if path.suffix == ".svg" else {}
+    metadata = {"Date": None} if path.suffix == ".svg" else None
     with rc_context({"svg.hashsalt": "hypergossip"}):
-        figure.savefig(buffer, format=path.suffix.lstrip("."), dpi=160, **stable)
+        figure.savefig(buffer, format=path.suffix.lstrip("."), dpi=160, metadata=metadata)
     replace_file(path, buffer.getvalue())
 
 

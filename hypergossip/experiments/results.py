@@ -1,0 +1,144 @@
+"""What an experiment leaves in a folder: its figure, its numbers, and a page that tells what holds."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import platform
+import resource
+import sys
+from collections.abc import Mapping, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..report import human_bytes, replace_file
+from .base import Experiment, Outcome, Verdict
+
+_PAGE = "README.md"
+
+
+def write(
+    folder: Path,
+    name: str,
+    experiment: Experiment,
+    outcomes: Mapping[str, Outcome],
+    verdicts: Sequence[Verdict],
+    seconds: float,
+) -> list[Path]:
+    """Writes name.png, name.svg and name.json, and the folder's page anew from all that lie there."""
+    from ..report.figures import save
+
+    figure, paths = experiment.figure(outcomes), [folder / f"{name}.{kind}" for kind in ("png", "svg")]
+    for path in paths:
+        save(figure, path)
+    numbers = folder / f"{name}.json"
+    content = json.dumps(summary(experiment, outcomes, verdicts, seconds), indent=1, ensure_ascii=False)
+    replace_file(numbers, f"{content}\n".encode())
+    replace_file(folder / _PAGE, page(folder).encode())
+    return [*paths, numbers, folder / _PAGE]
+
+
+def summary(
+    experiment: Experiment, outcomes: Mapping[str, Outcome], verdicts: Sequence[Verdict], seconds: float
+) -> dict[str, Any]:
+    """Everything that a reader needs to judge, or to repeat, what was run."""
+    return {
+        "title": experiment.title,
+        "settings": _plain(dataclasses.asdict(experiment)),
+        "choices": list(experiment.choices),
+        "verdicts": [{"claim": v.claim, "verdict": v.word, "because": v.because} for v in verdicts],
+        "seconds": round(seconds, 1),
+        "peak memory of the process": human_bytes(peak_memory()),
+        "machine": f"{os.cpu_count()} cores, {platform.machine()}",
+        "versions": {name: metadata.version(name) for name in ("jax", "jaxlib", "numpy")},
+        "runs": {name: _run(outcome) for name, outcome in outcomes.items()},
+    }
+
+
+def page(folder: Path) -> str:
+    """The page of all experiments whose numbers lie in the folder."""
+    sections = [_section(path.stem, json.loads(path.read_text())) for path in sorted(folder.glob("*.json"))]
+    opening = (
+        "# What holds here\n\n`hypergossip reproduce` wrote this page. Every claim stands with the numbers that were "
+        "measured; the JSON files have all of them.\n"
+    )
+    return "\n".join([opening, *sections])
+
+
+def settings(module: Any, prefix: str = "") -> dict[str, object]:
+    """Every field of an algorithm, those of its oracle included."""
+    found: dict[str, object] = {}
+    for field in dataclasses.fields(module):
+        value, name = getattr(module, field.name), prefix + field.name
+        if dataclasses.is_dataclass(value):
+            found |= {name: type(value).__name__, **settings(value, f"{name}.")}
+        else:
+            found[name] = value
+    return found
+
+
+def peak_memory() -> int:
+    """The most bytes that this process has held so far."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else 1024 * peak
+
+
+def _run(outcome: Outcome) -> dict[str, Any]:
+    trace, metrics = outcome.trace, outcome.trace.metrics
+    iterations = int(metrics["step"][-1])
+    return {
+        "remark": outcome.remark,
+        "compile seconds": round(trace.seconds["compile"], 2),
+        "seconds per outer iteration": float(f"{trace.seconds['run'] / max(1, iterations):.3g}"),
+        "bytes per outer iteration": trace.communication.bytes,
+        "metrics": {name: _plain(values) for name, values in metrics.items()},
+    }
+
+
+def _section(name: str, numbers: Mapping[str, Any]) -> str:
+    claims = "\n".join(f"| {v['claim']} | **{v['verdict']}** | {v['because']} |" for v in numbers["verdicts"])
+    choices = "\n".join(f"- {choice}" for choice in numbers["choices"])
+    runs = "\n".join(_row(run, values) for run, values in numbers["runs"].items())
+    return f"""## {name}: {numbers["title"]}
+
+![{numbers["title"]}]({name}.png)
+
+| claim | verdict | because |
+| --- | --- | --- |
+{claims}
+
+What the paper's text leaves open, and what was taken:
+
+{choices}
+
+| run | seconds per outer iteration | sent per outer iteration | remark |
+| --- | ---: | ---: | --- |
+{runs}
+
+{numbers["seconds"]:g} seconds in all, compilation and metrics included; at most {numbers["peak memory of the process"]}
+of memory; {numbers["machine"]}, jax {numbers["versions"]["jax"]}. `hypergossip reproduce {name}`
+"""
+
+
+def _row(name: str, run: Mapping[str, Any]) -> str:
+    sent = human_bytes(run["bytes per outer iteration"])
+    return f"| {name} | {run['seconds per outer iteration']:g} | {sent} | {run['remark']} |"
+
+
+def _plain(value: Any) -> Any:
+    """As JSON has it: arrays as lists with six digits, what is not finite as None, all else as text."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple, np.ndarray)):
+        return [_plain(item) for item in value]
+    if isinstance(value, (bool, str, type(None))):
+        return value
+    if isinstance(value, (int, np.integer)):
+        return int(value)
+    if isinstance(value, (float, np.floating)):
+        return float(f"{value:.6g}") if np.isfinite(value) else None
+    return str(value)
