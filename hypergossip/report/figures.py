@@ -97,9 +97,9 @@ def lines(
     return figure
 
 
-def _places(series: Series) -> np.ndarray:
+def _places(series: Series) -> list[float]:
     """Where any of the lines has a value."""
-    return np.unique(np.concatenate([where for where, _ in series.values()]))
+    return np.unique(np.concatenate([where for where, _ in series.values()])).tolist()
 
 
 def save(figure: Figure, path: Path) -> None:
