@@ -14,7 +14,8 @@ import pytest
 
 import hypergossip as hg
 from hypergossip import cli
-from hypergossip.experiments.synthetic import DEFAULT, LETTER, METRIC, SMALL, Lower, Synthetic, Upper, findings, psi
+from hypergossip.experiments.base import Outcome
+from hypergossip.experiments.synthetic import DEFAULT, LETTER, METRIC, SMALL, Lower, Synthetic, Upper, psi
 
 WIDE = Synthetic(agents=4, dimension=5, training=4000, validation=3000, seed=7)
 SMALL_LETTER = dataclasses.replace(SMALL, spread="i")
@@ -124,7 +125,7 @@ def test_all_three_algorithms_reduce_the_gradient(small_runs):
 
 
 def test_exact_descent_is_the_limit_that_they_come_near(small_runs):
-    exact = SMALL.exact_descent(SMALL.problem(), 60)
+    exact = dataclasses.replace(SMALL, steps=60).exact_descent
     norms = {name: trace.metrics[METRIC] for name, trace in small_runs.items()}
     assert exact.shape == (61,)
     assert exact[0] == pytest.approx(norms["DBO"][0], rel=1e-10)
@@ -142,35 +143,44 @@ def test_the_letter_diverges_at_once():
         assert caught.value.iteration <= 10
 
 
-def _trace(*norms, converged=1.0):
-    count = len(norms)
-    metrics = {METRIC: np.array(norms, float), f"{METRIC}.converged": np.full(count, converged)}
-    return hg.Trace(None, None, (False,), metrics, {}, None, lambda: hg.Communication({}, ()))
+def _outcome(*norms, converged=1.0, diverged=None):
+    metrics = {METRIC: np.array(norms, float), f"{METRIC}.converged": np.full(len(norms), converged)}
+    trace = hg.Trace(None, None, (False,), metrics, {}, None, lambda: hg.Communication({}, ()))
+    return Outcome(trace, hg.Diverged(1, diverged, "y", "Advice.") if diverged else None)
 
 
-def test_findings_say_what_was_measured():
-    exact = np.array([10.0, 1.0])
-    said = " ".join(findings({"DBO": _trace(10, 2), "DBOGT": _trace(10, 2.001), "DSBO": _trace(10, 4)}, exact, {}))
-    assert "from 1.000 to 0.301 (DBO), 0.301 (DBOGT), 0.602 (DSBO)" in said
-    assert "reaches 0.000" in said
-    assert "close as in the paper" in said
-    assert "ends 0.301 above them" in said
+@pytest.fixture
+def judge(monkeypatch):
+    """The verdicts on outcomes, where exact descent takes ‖∇Φ‖ from 10 to 1."""
+    monkeypatch.setattr(Synthetic, "exact_descent", np.array([10.0, 1.0]))
+    return lambda **outcomes: Synthetic.small().verdicts(outcomes)
 
 
-def test_findings_do_not_repeat_the_paper_where_the_numbers_disagree():
-    exact = np.array([10.0, 1.0])
-    said = " ".join(findings({"DBO": _trace(10, 2), "DBOGT": _trace(10, 5), "DSBO": _trace(10, 3)}, exact, {}))
-    assert "close" not in said
-    assert "DBO lowest" in said
-    assert "DSBO ends 0.222 below the higher of them, unlike in the paper" in said
+def test_verdicts_say_what_was_measured(judge):
+    reduced, alike, better = judge(DBO=_outcome(10, 2), DBOGT=_outcome(10, 2.001), DSBO=_outcome(10, 4))
+    assert reduced.holds
+    assert alike.holds
+    assert better.holds
+    assert "from 1.000 to 0.301 (DBO), 0.301 (DBOGT), 0.602 (DSBO)" in reduced.because
+    assert "reaches 0.000" in reduced.because
+    assert "they end 0.0002 apart" in alike.because
+    assert "ends 0.301 above" in better.because
 
 
-def test_findings_conclude_nothing_from_failures():
-    traces = {"DBO": _trace(10, 2), "DBOGT": _trace(10, 2, converged=0.0), "DSBO": _trace(10)}
-    said = findings(traces, np.array([10.0, 1.0]), {"DSBO": 3})
-    assert said[0] == "DSBO diverged in outer iteration 3."
-    assert "nothing is concluded" in said[1]
-    assert findings({"DSBO": _trace(10)}, np.array([10.0, 1.0]), {"DSBO": 3}) == said[:1]
+def test_verdicts_do_not_repeat_the_paper_where_the_numbers_disagree(judge):
+    reduced, alike, better = judge(DBO=_outcome(10, 2), DBOGT=_outcome(10, 5), DSBO=_outcome(10, 3))
+    assert (reduced.holds, alike.holds, better.holds) == (True, False, False)
+    assert "ends 0.222 below" in better.because
+    assert not judge(DBO=_outcome(10, 2), DBOGT=_outcome(10, 11), DSBO=_outcome(10, 3))[0].holds
+
+
+def test_verdicts_conclude_nothing_from_failures(judge):
+    verdicts = judge(DBO=_outcome(10, 2), DBOGT=_outcome(10, 2, converged=0.0), DSBO=_outcome(10, 3))
+    assert [verdict.holds for verdict in verdicts] == [None, None, None]
+    assert "failed for DBOGT" in verdicts[0].because
+    verdicts = judge(DBO=_outcome(10, 2), DBOGT=_outcome(10, 2), DSBO=_outcome(10, diverged=3))
+    assert [verdict.holds for verdict in verdicts] == [False, None, None]
+    assert "DSBO diverged in outer iteration 3" in str(verdicts[0])
 
 
 def _hypergossip(*arguments, before="pass"):
@@ -195,11 +205,12 @@ def test_demo_prints_a_table_and_writes_two_files(tmp_path):
 
 
 def test_letter_tells_where_each_algorithm_diverged(tmp_path, capsys):
-    cli.demo(tmp_path / "none", small=True, letter=True)
-    said = capsys.readouterr().out
-    for name in ("DBO ", "DBOGT ", "DSBO "):
-        assert re.search(rf"{name} *diverged in outer iteration \d+ \(\w at agent \d first\)", said)
-    assert not (tmp_path / "none").exists()
+    cli.demo(tmp_path, steps=20, small=True, letter=True)
+    said = " ".join(capsys.readouterr().out.split())
+    assert "figures that the paper gives: does not hold, because" in said
+    for name in ("DBO", "DBOGT", "DSBO"):
+        assert re.search(rf"{name} diverged in outer iteration \d+ \(\w at agent \d first\)", said)
+    assert "to the letter" not in (tmp_path / "report.html").read_text()
 
 
 def test_quiet_prints_the_paths_alone(tmp_path, capsys):
@@ -208,11 +219,11 @@ def test_quiet_prints_the_paths_alone(tmp_path, capsys):
 
 
 def test_a_run_that_diverges_is_told_in_table_and_report(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("hypergossip.experiments.synthetic.SMALL", dataclasses.replace(SMALL, step=3.0))
     three = Synthetic.algorithms
-    monkeypatch.setattr(Synthetic, "algorithms", lambda self: {"DBO": three(self)["DBO"]})
+    longer = lambda self: three(dataclasses.replace(self, step=3.0))  # noqa: E731
+    monkeypatch.setattr(Synthetic, "algorithms", lambda self: {"DBO": longer(self)["DBO"]})
     cli.demo(tmp_path, steps=50, small=True)
-    assert "DBO diverged in outer iteration" in capsys.readouterr().out
+    assert "DBO diverged in outer iteration" in " ".join(capsys.readouterr().out.split())
     assert "DBO: diverged in outer iteration" in (tmp_path / "report.html").read_text()
 
 

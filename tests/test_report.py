@@ -87,13 +87,29 @@ def test_no_traces_are_refused(tmp_path):
 
 def test_gradient_norm_is_the_papers_figure(trace, tmp_path):
     exact = np.array([10.0, 1.0, 0.1])
-    figure = figures.gradient_norm({"DBO": trace}, exact)
+    figure = figures.gradient_norm({"": {"DBO": trace}}, {"exact": exact})
     reference, line = figure.axes[0].lines
     np.testing.assert_allclose(reference.get_ydata(), [1, 0, -1])
     np.testing.assert_allclose(line.get_ydata(), np.log10(trace.metrics["hypergradient_norm"]))
     np.testing.assert_array_equal(line.get_xdata(), trace.metrics["step"])
     figures.save(figure, tmp_path / "figure.pdf")
     assert (tmp_path / "figure.pdf").read_bytes().startswith(b"%PDF")
+
+
+def test_the_same_figure_gives_the_same_file(trace, tmp_path):
+    for name in ("first.svg", "second.svg"):
+        figures.save(figures.curves({"DBO": trace}), tmp_path / name)
+    assert (tmp_path / "first.svg").read_bytes() == (tmp_path / "second.svg").read_bytes()
+
+
+def test_panels_share_a_scale_and_logarithmic_ones_have_ticks_where_the_values_are():
+    lengths = np.array([64, 128, 256])
+    panels = {"one": {"a": (lengths, 1 / lengths)}, "two": {"b": (lengths[:2], np.array([5.0, 9.0]))}}
+    one, two = figures.lines(panels, "value", "K", log=True).axes
+    assert [axes.get_title() for axes in (one, two)] == ["one", "two"]
+    assert one.get_ylim() == two.get_ylim()
+    assert (one.get_xscale(), one.get_yscale(), one.get_xlabel()) == ("log", "log", "K")
+    assert one.get_xticks().tolist() == [64, 128, 256]
 
 
 def test_the_report_is_one_small_file_that_loads_nothing(trace, tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -21,9 +22,15 @@ def end(status: int, message: str) -> NoReturn:
 
 
 def check_output(output: Path) -> None:
-    """Refuses a file where a folder is to be."""
+    """Refuses, before anything is computed, what cannot hold the results: a file, or a folder closed to writing."""
     if output.exists() and not output.is_dir():
         end(2, f"--output {output} is a file; expected a folder, or a name for a new one.")
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=output):
+            pass
+    except OSError as error:
+        end(2, f"--output {output} cannot be written to: {error.strerror}; expected a folder of yours.")
 
 
 def check_count(option: str, value: int, least: int) -> None:

@@ -6,7 +6,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from ..algorithms import Algorithm
 from ..errors import Diverged, UnconvergedWarning
@@ -86,7 +86,7 @@ class Experiment(ABC):
 
     @classmethod
     @abstractmethod
-    def small(cls, **settings: Any) -> Self:
+    def small(cls, **settings: Any) -> Experiment:
         """The same on little data that needs no download, for a run of seconds."""
 
     @abstractmethod

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -60,11 +60,11 @@ class Cleaning(Experiment):
     )
 
     @classmethod
-    def full(cls, *, seed: int = 0, folder: Path | None = None) -> Self:
+    def full(cls, *, seed: int = 0, folder: Path | None = None) -> Cleaning:
         return cls(corruption=Corruption(seed=seed, folder=folder), seed=seed)
 
     @classmethod
-    def small(cls, *, seed: int = 0, **settings: Any) -> Self:
+    def small(cls, *, seed: int = 0, **settings: Any) -> Cleaning:
         corruption = Corruption(dataset="digits", agents=5, training=1000, validation=200, seed=seed)
         return cls(**{"corruption": corruption, "outer_step": 500.0, "steps": 60, "seed": seed, **settings})
 

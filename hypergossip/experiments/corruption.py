@@ -22,7 +22,7 @@ from jaxtyping import Array, Float, Scalar
 from ..local import Loss
 from ..problem import Problem
 from ..ragged import Ragged, stack_ragged
-from .softmax import TestAccuracy, cross_entropy
+from .softmax import HeldOutAccuracy, cross_entropy
 
 if TYPE_CHECKING:
     from ..data import Dataset
@@ -102,12 +102,12 @@ class Corruption:
         from sklearn.metrics import precision_score, recall_score, roc_auc_score
 
         wrong = np.concatenate(self.mislabelled)
-        weight = np.concatenate(
-            [row[: len(share)] for row, share in zip(np.asarray(trace.x), self.shares, strict=True)]
-        )
+        pairs = zip(np.asarray(trace.x), self.shares, strict=True)
+        weight = np.concatenate([own[: len(share)] for own, share in pairs])
         training, label, _ = self._drawn
-        rows = np.concatenate(self.shares)
-        losses = cross_entropy(self._images(training[rows]) @ trace.mean_y, jnp.asarray(label[rows]))
+        rows, model = np.concatenate(self.shares), np.asarray(trace.mean_y)
+        scores = self._images(training[rows]).astype(model.dtype) @ model
+        losses = cross_entropy(jnp.asarray(scores), jnp.asarray(label[rows]))
         return {
             "AUROC": float(roc_auc_score(wrong, -weight)),
             "precision": float(precision_score(wrong, weight < 0, zero_division=0.0)),
@@ -144,10 +144,10 @@ class Corruption:
         return float(self.data.train.features.max())
 
     @cached_property
-    def test_accuracy(self) -> TestAccuracy:
+    def test_accuracy(self) -> HeldOutAccuracy:
         dtype = np.dtype(jnp.result_type(float))
         image = self.data.test.features.astype(dtype) / dtype.type(self._white)
-        return TestAccuracy(jnp.asarray(image), jnp.asarray(self.data.test.labels))
+        return HeldOutAccuracy(jnp.asarray(image), jnp.asarray(self.data.test.labels))
 
 
 def upper(x: Array, y: Float[Array, "d c"], batch: Ragged) -> Scalar:

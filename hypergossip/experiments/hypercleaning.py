@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -68,17 +68,17 @@ class HyperCleaning(Experiment):
     )
 
     @classmethod
-    def short_steps(cls, *, seed: int = 0, folder: Path | None = None) -> Self:
+    def short_steps(cls, *, seed: int = 0, folder: Path | None = None) -> HyperCleaning:
         """Figure 2a."""
         return cls(corruption=Corruption(seed=seed, folder=folder), outer_steps=(0.1,), seed=seed)
 
     @classmethod
-    def long_steps(cls, *, seed: int = 0, folder: Path | None = None) -> Self:
+    def long_steps(cls, *, seed: int = 0, folder: Path | None = None) -> HyperCleaning:
         """Figure 2b."""
         return cls(corruption=Corruption(seed=seed, folder=folder), outer_steps=(2e4, 2e5), seed=seed)
 
     @classmethod
-    def small(cls, *, long: bool = False, seed: int = 0, **settings: Any) -> Self:
+    def small(cls, *, long: bool = False, seed: int = 0, **settings: Any) -> HyperCleaning:
         corruption = Corruption(dataset="digits", agents=5, training=1000, validation=200, seed=seed)
         steps = (1e3, 1e4) if long else (0.1,)
         return cls(**{"corruption": corruption, "outer_steps": steps, "seed": seed, **settings})
@@ -111,7 +111,7 @@ class HyperCleaning(Experiment):
 
     def _norms(self, outcomes: Outcomes, step: float) -> tuple[np.ndarray, np.ndarray]:
         """‖∇Φ‖ along DBO and along DBOGT; NaN from where a run diverged."""
-        both = [outcomes[self._name(kind, step)].trace.metrics["hypergradient_norm"] for kind in KINDS]
+        both = [outcomes[self._name(kind, step)].trace.metrics["hypergradient_norm"].astype(float) for kind in KINDS]
         dbo, dbogt = (np.pad(norms, (0, self.steps + 1 - len(norms)), constant_values=np.nan) for norms in both)
         return dbo, dbogt
 

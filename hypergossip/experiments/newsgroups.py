@@ -24,7 +24,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -38,7 +38,7 @@ from ..problem import Problem
 from ..ragged import Ragged, stack_ragged
 from ..topology import Topology, complete, ring
 from .base import Case, Experiment, Outcome, Outcomes, Verdict
-from .softmax import TestAccuracy, cross_entropy
+from .softmax import HeldOutAccuracy, cross_entropy
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -84,7 +84,7 @@ class Newsgroups(Experiment):
     )
 
     @classmethod
-    def small(cls, **settings: Any) -> Self:
+    def small(cls, **settings: Any) -> Newsgroups:
         rates = {"rates": (4.0, 2.0, 1.0, 0.5), "mixed_rates": (4.0, 1.0), "drawn_rate": 1.0}
         return cls(**{"dataset": "digits", "agents": 5, "steps": 8, "batch_size": 40, **rates, **settings})
 
@@ -118,9 +118,9 @@ class Newsgroups(Experiment):
         return load(self.dataset) if self.folder is None else load(self.dataset, self.folder)
 
     @cached_property
-    def test_accuracy(self) -> TestAccuracy:
+    def test_accuracy(self) -> HeldOutAccuracy:
         whole = _stacked(self.data.test, [np.arange(len(self.data.test))]).data
-        return TestAccuracy(**jax.tree.map(lambda leaf: leaf[0], whole))
+        return HeldOutAccuracy(**jax.tree.map(lambda leaf: leaf[0], whole))
 
     def problem(self, agents: int) -> Problem:
         """The documents over so many agents, and the losses."""

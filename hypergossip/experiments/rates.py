@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import jax.numpy as jnp
 import numpy as np
@@ -104,7 +104,7 @@ class Rates(Experiment):
     )
 
     @classmethod
-    def small(cls, **settings: Any) -> Self:
+    def small(cls, **settings: Any) -> Rates:
         return cls(**{"longest": 512, "rules": ("DBO, one g", "DBOGT, one g"), **settings})
 
     def cases(self) -> dict[str, Case]:

@@ -17,7 +17,7 @@ def cross_entropy(scores: Float[Array, "rows classes"], label: Int[Array, " rows
     return jax.nn.logsumexp(scores, axis=1) - jnp.take_along_axis(scores, label[:, None], axis=1)[:, 0]
 
 
-class TestAccuracy(eqx.Module):
+class HeldOutAccuracy(eqx.Module):
     """The share of rows, never seen in training, that the averaged model ȳ (features × classes) gets right."""
 
     feature: Any

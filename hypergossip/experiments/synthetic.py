@@ -34,7 +34,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -106,7 +106,7 @@ class Synthetic(Experiment):
             raise ValueError(f"Unknown spread {self.spread!r}; possible are 'i/n' and 'i'.")
 
     @classmethod
-    def small(cls, **settings: Any) -> Self:
+    def small(cls, **settings: Any) -> Synthetic:
         return cls(**{"agents": 5, "dimension": 6, "training": 60, "validation": 60, "batch_size": 20, **settings})
 
     def cases(self) -> dict[str, Case]:

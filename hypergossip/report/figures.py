@@ -99,7 +99,7 @@ def lines(
 
 def _places(series: Series) -> list[float]:
     """Where any of the lines has a value."""
-    return np.unique(np.concatenate([where for where, _ in series.values()])).tolist()
+    return np.unique(np.concatenate([where for where, _ in series.values()])).astype(float).tolist()
 
 
 def save(figure: Figure, path: Path) -> None:
