@@ -115,7 +115,7 @@ What the paper's text leaves open, and what was taken:
 
 {choices}
 
-| run | seconds per outer iteration | sent per outer iteration | remark |
+| run | seconds per outer iteration, metrics included | sent per outer iteration | remark |
 | --- | ---: | ---: | --- |
 {runs}
 
