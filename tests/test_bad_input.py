@@ -44,6 +44,13 @@ def make(**changed):
     return hg.Problem(given.pop("upper"), given.pop("lower"), **given)
 
 
+@pytest.fixture
+def broadcasting():
+    """As users have it: losses take what can be broadcast."""
+    with jax.numpy_rank_promotion("allow"):
+        yield
+
+
 @pytest.fixture(scope="module")
 def problem():
     return make()
@@ -340,15 +347,64 @@ def test_a_start_for_all_and_the_same_start_for_each_give_the_same_run(problem):
     np.testing.assert_array_equal(for_all.y, for_each.y)
 
 
-def test_a_start_that_can_be_read_in_two_ways_is_refused_and_both_ways_can_be_said():
-    vector = jnp.arange(N, dtype=float)
-    with pytest.raises(ValueError, match=r"4 entries each and there are 4 agents.*\(4, 4\) for one start.*\(4, 1\)"):
-        make(upper=elementwise, lower=elementwise, x0=vector, y0=vector)
-    repeated = jnp.broadcast_to(vector, (N, N))
-    assert make(upper=elementwise, lower=elementwise, x0=repeated, y0=repeated).flat_start()[0].shape == (N, N)
-    single = vector[:, None]
-    x, _ = make(upper=elementwise, lower=elementwise, x0=single, y0=single).flat_start()
-    np.testing.assert_array_equal(x, single)
+@pytest.mark.parametrize("shape", [(N,), (N, 1), (N, 3)])
+def test_a_start_that_can_be_read_in_two_ways_is_refused_and_both_ways_can_be_said(shape):
+    start = jnp.arange(float(np.prod(shape))).reshape(shape)
+    given = {"upper": elementwise, "lower": elementwise, "x0": start, "y0": start}
+    with pytest.raises(
+        ValueError, match=r"as one start for all agents, or as one start for each agent.*each=True .*each=F"
+    ):
+        make(**given)
+    x, _ = make(**given, each=True).flat_start()
+    np.testing.assert_array_equal(x, start.reshape(N, -1))
+    x, _ = make(**given, each=False).flat_start()
+    np.testing.assert_array_equal(x, np.broadcast_to(start.reshape(-1), (N, start.size)))
+
+
+@pytest.mark.parametrize("stacked", ["x0", "y0"])
+def test_a_start_that_has_an_agents_axis_on_one_variable_only_does_not_pass_by_broadcasting(stacked, broadcasting):
+    start = {"x0": jnp.zeros(3), "y0": jnp.zeros(3)} | {stacked: jnp.zeros((N, 3))}
+    given = {"upper": elementwise, "lower": elementwise} | start
+    reading = {"x0": "an x0 for each agent and one y0 for all", "y0": "one x0 for all agents and a y0 for each"}[
+        stacked
+    ]
+    with pytest.raises(ValueError, match=f"4 agents: .* one start for all agents, or as {reading}"):
+        make(**given)
+    assert make(**given, each=False).flat_start()[0].shape == (N, start["x0"].size)
+
+
+def test_a_vector_as_long_as_there_are_agents_is_a_vector_where_the_other_start_is_for_all(broadcasting):
+    penalty = lambda x, y, batch: jnp.sum(y**2 * jnp.exp(x)) + y @ jnp.ones(N)  # noqa: E731
+    x, _ = make(upper=penalty, lower=penalty, x0=jnp.zeros(N), y0=jnp.zeros(N)).flat_start()
+    assert x.shape == (N, N)
+
+
+def test_what_is_no_axis_of_agents_is_an_axis_like_any_other(broadcasting):
+    x, y = make(upper=elementwise, lower=elementwise, x0=jnp.zeros((5, 3)), y0=jnp.zeros(3)).flat_start()
+    assert (x.shape, y.shape) == ((N, 15), (N, 3))
+
+
+def test_each_says_that_there_is_an_axis_of_agents_and_there_must_be_one():
+    with pytest.raises(ValueError, match=r"each=True, and .* shapes \(2,\) and \(3,\); expected an axis of 4 agents"):
+        make(each=True)
+    with pytest.raises(TypeError, match="each is 'yes'; expected True"):
+        make(each="yes")
+
+
+def test_own_leaves_for_each_agent_beside_a_y0_for_all_are_told_apart(broadcasting):
+    given = {"upper": elementwise, "lower": elementwise, "own": True, "x0": jnp.zeros((N, 3)), "y0": jnp.zeros(3)}
+    with pytest.raises(ValueError, match="as one start for all agents, or as an x0 for each agent and one y0 for all"):
+        make(**given)
+    strict = lambda x, y, batch: x @ y  # noqa: E731
+    with pytest.raises(ValueError, match="x0 has an agents' axis in front and y0 has none"):
+        make(**given | {"upper": strict, "lower": strict})
+
+
+@pytest.mark.parametrize("kind", [jnp.float16, jnp.bfloat16])
+def test_numbers_too_short_for_exact_answers_are_refused(kind):
+    for given in ({"x0": jnp.ones(P, kind), "y0": jnp.ones(Q, kind)}, {"upper_data": {"b": jnp.ones((N, 1, Q), kind)}}):
+        with pytest.raises(TypeError, match=f"has dtype {jnp.dtype(kind)}; expected float32 or float64"):
+            make(**given)
 
 
 def test_a_start_of_as_many_numbers_as_agents_is_one_for_all_where_the_losses_take_nothing_else():
@@ -400,7 +456,8 @@ def test_steps_that_are_no_positive_numbers_are_refused(step, error, got, name, 
         (0, ValueError, "= 0; expected at least 1"),
         (-2, ValueError, "= -2; expected at least 1"),
         (2.0, TypeError, r"is 2\.0; expected a whole number"),
-        (np.int64(2), TypeError, r"is np\.int64\(2\); expected a whole number, as a Python int"),
+        (np.float64(2), TypeError, r"is np\.float64\(2\.0\); expected a whole number"),
+        (np.int64(0), ValueError, "= 0; expected at least 1"),
         ("2", TypeError, "is '2'; expected a whole number"),
         (True, TypeError, "is True; expected a whole number"),
     ],
@@ -417,7 +474,7 @@ def test_steps_that_are_no_positive_numbers_are_refused(step, error, got, name, 
         ("record_every", lambda problem, count: hg.run(descent(), problem, hg.ring(N), 1, record_every=count)),
     ],
 )
-@pytest.mark.filterwarnings("ignore:A JAX array is being set as static")  # equinox about np.int64, before we look
+@pytest.mark.filterwarnings("ignore:A JAX array is being set as static")  # equinox about np.float64, before we look
 def test_counts_that_are_no_positive_whole_numbers_are_refused(count, error, got, name, construct, problem):
     with pytest.raises(error, match=f"{name} {got}"):
         construct(problem, count)

@@ -1,0 +1,190 @@
+"""What functions compute, as short strings: the same function object can come to compute something else.
+
+A loss reads a global that is set anew in the next cell of a notebook, a metric an attribute of an
+object: only tracing shows. So the functions that a user brings are traced, on the shapes of one
+agent, and the traced programs, constants included, are digested. Two things rest on it: a compiled
+program is used again only for functions that compute the same, and a checkpoint goes on only with them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend import core
+from jaxtyping import PyTree
+
+from . import metrics as library_metrics
+from .algorithms import Algorithm
+from .hypergradient import Oracle
+from .loop import Data, Loop
+from .metrics import RunningSum, measured, name_of
+from .network import AXIS, Witness
+from .ragged import sample_rows
+from .steps import schedule_index
+
+_SHOWN = 16
+"""A value with more numbers than this, a metric's test data say, stands as a digest."""
+
+
+def of_functions(loop: Loop, data: Data, start: tuple[Any, Any]) -> dict[str, Any]:
+    """Fingerprints of the losses, of how rows are drawn, of schedules and of metrics.
+
+    `data` and `start` (x and y as flat vectors) have an agents' axis in front; only their shapes count.
+    """
+    own = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), (data, *start))
+    traced = _Traced(loop, jax.tree.leaves(data)[0].shape[0], *own)
+    return {
+        "upper loss": traced.loss("f", own[0].upper),
+        "lower loss": traced.loss("g", own[0].lower),
+        "sampling": traced.sampling(),
+        "schedules": {path: of_schedule(step) for path, step in fields(loop.algorithm) if callable(step)},
+        "metrics": [traced.metric(i) for i in range(len(loop.metrics))],
+    }
+
+
+def of_schedule(step: Callable[[Any], Any]) -> str:
+    """A fingerprint of a step schedule, parameters included."""
+    return f"formula {_digest_of(_program(step, schedule_index())[0])}"
+
+
+def of_values(tree: PyTree) -> str:
+    """A fingerprint of numbers."""
+    digest = hashlib.sha256(_without_addresses(jax.tree.structure(tree)))
+    for leaf in jax.tree.leaves(tree):
+        array = _plain(leaf)
+        digest.update(f"{array.dtype}{array.shape}".encode())
+        digest.update(array.tobytes())
+    return digest.hexdigest()[:12]
+
+
+def fields(module: eqx.Module, prefix: str = "") -> list[tuple[str, Any]]:
+    """(path, value) of every field, those of modules inside it included; a schedule is one value."""
+    found: list[tuple[str, Any]] = []
+    for field in dataclasses.fields(module):
+        value, path = getattr(module, field.name), f"{prefix}.{field.name}"
+        if isinstance(value, eqx.Module) and not _is_schedule(value):
+            found += [(path, type(value).__qualname__), *fields(value, path)]
+        else:
+            found.append((path, value))
+    return found
+
+
+def shown(value: Any) -> Any:
+    """A field's value as it stands in a manifest."""
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if callable(value):
+        return of_schedule(value)
+    array = np.asarray(value)
+    return array.tolist() if array.size <= _SHOWN else of_values(array)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Traced:
+    """One agent's functions, on one agent's shapes."""
+
+    loop: Loop
+    n: int
+    data: Any
+    x: Any
+    y: Any
+
+    def loss(self, which: str, batch: Any) -> str:
+        """The loss and its gradient: a derivative of the user's own shows in the gradient only."""
+
+        def derivative(loop: Loop, x: Any, y: Any, batch: Any) -> Any:
+            return jax.value_and_grad(getattr(loop.losses, which), argnums=(0, 1))(x, y, batch)
+
+        return f"formula {self._of(derivative, self.x, self.y, batch)}"
+
+    def sampling(self) -> str:
+        if self.loop.draw_rows is sample_rows:
+            return sample_rows.__name__
+        size = getattr(self.loop.algorithm, "batch_size", None) or 1
+
+        def draw(loop: Loop, data: Data) -> Any:
+            key = jax.random.key(0)
+            return [loop.draw_rows(key, one, size) for one in data]
+
+        return f"{_name(self.loop.draw_rows)} {self._of(draw, self.data)}"
+
+    def metric(self, i: int) -> str:
+        """A metric of the library by its fields, another by what it computes."""
+        metric = self.loop.metrics[i]
+        if getattr(type(metric), "__module__", None) == library_metrics.__name__:
+            settings = ", ".join(f"{path[1:]}={shown(value)}" for path, value in fields(metric))
+            return f"{type(metric).__qualname__}({settings})"
+        if getattr(metric, "__module__", None) == library_metrics.__name__:
+            return name_of(metric)
+
+        def values(loop: Loop, index: Any, data: Data, state: Any) -> Any:
+            previous = state if isinstance(metric, RunningSum) else None
+            return measured(loop.metrics[i], Witness(loop.agent(index, data, index), loop.algorithm, state, previous))
+
+        index = jax.ShapeDtypeStruct((), jnp.int32)
+        _, (own, _) = self._program(Loop.start, index, self.data, self.x, self.y)
+        return f"{_name(metric)} {self._of(values, index, self.data, own.state)}"
+
+    def _of(self, function: Callable[..., Any], *arguments: Any) -> str:
+        return _digest_of(*self._program(function, *arguments))
+
+    def _program(self, function: Callable[..., Any], *arguments: Any) -> tuple[core.ClosedJaxpr, Any]:
+        """`function(loop, *arguments)`, the loop's numbers being arguments, too: so step sizes do not count."""
+        arrays, static = eqx.partition(self.loop, eqx.is_array)
+        return _program(
+            lambda arrays, *rest: function(eqx.combine(arrays, static), *rest), arrays, *arguments, agents=self.n
+        )
+
+
+def _program(function: Callable[..., Any], *arguments: Any, agents: int = 1) -> tuple[core.ClosedJaxpr, Any]:
+    """The traced program, and the structure and shapes of what it returns."""
+    # JAX remembers what it traced by the function, so this one is made anew each time.
+    fresh = lambda *given: function(*given)  # noqa: E731
+    return jax.make_jaxpr(fresh, axis_env=[(AXIS, agents)], return_shape=True)(*arguments)
+
+
+def _digest_of(program: core.ClosedJaxpr, returned: Any = None) -> str:
+    digest = hashlib.sha256(_without_addresses(program.jaxpr) + _without_addresses(returned))
+    for constant in _constants(program):
+        digest.update(_plain(constant).tobytes())
+    return digest.hexdigest()[:12]
+
+
+def _constants(program: core.ClosedJaxpr | core.Jaxpr) -> Iterator[Any]:
+    """The arrays that a traced program closes over, those of the programs inside it (a `jit`, a loop) included."""
+    if isinstance(program, core.ClosedJaxpr):
+        yield from program.consts
+    kinds = (core.ClosedJaxpr, core.Jaxpr)
+    for equation in program.eqns:
+        yield from (v.val for v in equation.invars if isinstance(v, core.Literal) and np.ndim(v.val))
+        for value in jax.tree.leaves(tuple(equation.params.values()), is_leaf=lambda leaf: isinstance(leaf, kinds)):
+            if isinstance(value, kinds):
+                yield from _constants(value)
+
+
+def _plain(array: Any) -> np.ndarray:
+    """The numbers of an array; of random keys, those that they are made of."""
+    if isinstance(array, jax.Array) and jnp.issubdtype(array.dtype, jax.dtypes.prng_key):
+        array = jax.random.key_data(array)
+    return np.ascontiguousarray(array)
+
+
+def _is_schedule(value: Any) -> bool:
+    return callable(value) and not isinstance(value, (Algorithm, Oracle))
+
+
+def _name(function: Any) -> str:
+    return getattr(function, "__qualname__", type(function).__qualname__)
+
+
+def _without_addresses(value: object) -> bytes:
+    """The text of a value; addresses of objects, which differ from process to process, say nothing about it."""
+    return re.sub(r"0x[0-9a-f]+", "0x", str(value)).encode()
