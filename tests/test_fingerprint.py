@@ -1,0 +1,160 @@
+"""A run computes what its functions say now: what they read may have changed since they were last compiled."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import hypergossip as hg
+from hypergossip.metrics import RunningSum
+
+N, P = 4, 3
+
+
+class Penalised:
+    """A problem's losses as methods, as in a notebook: they read what can be set anew."""
+
+    weight = 1.0
+
+    def upper(self, x, y, batch):
+        return 0.5 * jnp.sum((y - batch[0]) ** 2)
+
+    def lower(self, x, y, batch):
+        return 0.5 * self.weight * jnp.sum(y**2) - x @ y
+
+
+class Scaled(RunningSum):
+    """A running sum whose term reads what can be set anew."""
+
+    name = "scaled"
+
+    def term(self, witness):
+        return settings["scale"] * jnp.ones(())
+
+
+settings = {"scale": 1.0, "rows": 1, "step": 0.1, "name": "first"}
+
+
+def scaled_mean(witness):
+    return settings["scale"] * jnp.sum(witness.mean_y**2)
+
+
+def named(witness):
+    return {settings["name"]: jnp.sum(witness.mean_y)}
+
+
+def step(k):
+    return settings["step"] / jnp.sqrt(k + 1)
+
+
+def draw(key, data, batch_size):
+    return jax.tree.map(lambda leaf: settings["rows"] * leaf[:batch_size], data)
+
+
+def with_default(c):
+    def metric(witness, c=c):
+        return c * jnp.sum(witness.mean_y**2)
+
+    return metric
+
+
+@pytest.fixture
+def losses():
+    return Penalised()
+
+
+@pytest.fixture
+def now(monkeypatch):
+    """Sets what the functions above read."""
+    return lambda **changed: [monkeypatch.setitem(settings, name, value) for name, value in changed.items()]
+
+
+def run(losses, *, algorithm=None, **given):
+    sample = {"sample": given.pop("sample")} if "sample" in given else {}
+    data = np.arange(1.0, N * 2 * P + 1).reshape(N, 2, P)
+    problem = hg.Problem(
+        losses.upper, losses.lower, upper_data=data, lower_data=data, x0=jnp.ones(P), y0=jnp.ones(P), **sample
+    )
+    algorithm = algorithm or hg.DBO(0.1, 0.1, 2, hg.HIGP(0.1, 2))
+    return hg.run(algorithm, problem, hg.ring(N), 3, **given)
+
+
+def stochastic(outer_step=0.1):
+    return hg.DSBO(outer_step, 0.1, 2, hg.HIGP(0.1, 2), batch_size=1, carry=False)
+
+
+def test_a_loss_that_has_come_to_mean_something_else_is_the_one_that_is_solved(losses):
+    before = run(losses)
+    losses.weight = 5.0
+    fresh = Penalised()
+    fresh.weight = 5.0
+    np.testing.assert_array_equal(run(losses).y, run(fresh).y)
+    assert np.abs(np.asarray(run(losses).y) - np.asarray(before.y)).max() > 0.1
+
+
+def test_a_metric_records_what_it_computes_now(losses, now):
+    given = {"metrics": [scaled_mean, named, Scaled()]}
+    before = run(losses, **given).metrics
+    now(scale=3.0, name="second")
+    after = run(losses, **given).metrics
+    np.testing.assert_allclose(after["scaled_mean"], 3 * before["scaled_mean"], rtol=1e-14)
+    np.testing.assert_array_equal(after["scaled"], 3 * before["scaled"])
+    np.testing.assert_array_equal(after["second"], before["first"])
+    assert "first" not in after
+
+
+def test_a_schedule_is_followed_as_it_is_now(losses, now):
+    algorithm = hg.DBO(step, 0.1, 2, hg.HIGP(0.1, 2))
+    before = run(losses, algorithm=algorithm)
+    now(step=0.2)
+    after = run(losses, algorithm=algorithm)
+    fresh = run(losses, algorithm=hg.DBO(lambda k: 0.2 / jnp.sqrt(k + 1), 0.1, 2, hg.HIGP(0.1, 2)))
+    np.testing.assert_array_equal(after.x, fresh.x)
+    assert np.abs(np.asarray(after.x) - np.asarray(before.x)).max() > 1e-3
+
+
+def test_rows_are_drawn_as_they_are_now(losses, now):
+    before = run(losses, algorithm=stochastic(), sample=draw)
+    now(rows=2)
+    after = run(losses, algorithm=stochastic(), sample=draw)
+    assert np.abs(np.asarray(after.x) - np.asarray(before.x)).max() > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("given", "changed", "message"),
+    [
+        ({}, {"weight": 5.0}, "lower loss: formula"),
+        ({"metrics": [scaled_mean]}, {"scale": 2.0}, r"metrics: \['scaled_mean"),
+        ({"metrics": [named]}, {"name": "second"}, r"metrics: \['named"),
+        ({"metrics": [Scaled()]}, {"scale": 2.0}, r"metrics: \['Scaled"),
+        ({"algorithm": hg.DBO(step, 0.1, 2, hg.HIGP(0.1, 2))}, {"step": 0.3}, r"algorithm\.outer_step: formula"),
+        ({"algorithm": stochastic(), "sample": draw}, {"rows": 2}, "sampling: draw"),
+    ],
+)
+def test_a_checkpoint_of_what_the_functions_computed_before_is_refused(given, changed, message, losses, now, tmp_path):
+    run(losses, checkpoint=tmp_path, **given)
+    losses.weight = changed.pop("weight", losses.weight)
+    now(**changed)
+    with pytest.raises(hg.CheckpointMismatch, match=message):
+        run(losses, checkpoint=tmp_path, **given)
+
+
+def test_a_default_of_a_metric_sets_runs_apart(losses, tmp_path):
+    run(losses, checkpoint=tmp_path, metrics=[with_default(1.0)])
+    with pytest.raises(hg.CheckpointMismatch, match="metrics"):
+        run(losses, checkpoint=tmp_path, metrics=[with_default(2.0)])
+
+
+def test_functions_that_compute_the_same_are_compiled_once(losses, monkeypatch):
+    traced = []
+    original = hg.DBO.step
+    monkeypatch.setattr(hg.DBO, "step", lambda self, agent, s: traced.append(1) or original(self, agent, s))
+    again = partial(run, losses, metrics=[scaled_mean, hg.upper_loss()])
+    again(algorithm=hg.DBO(step, 0.1, 3, hg.HIGP(0.1, 2)))
+    again(algorithm=hg.DBO(step, 0.2, 3, hg.HIGP(0.05, 2)), seed=7)
+    assert len(traced) == 1
+    losses.weight = 2.0
+    again(algorithm=hg.DBO(step, 0.1, 3, hg.HIGP(0.1, 2)))
+    assert len(traced) == 2
