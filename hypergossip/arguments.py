@@ -81,9 +81,9 @@ def _check_metrics(metrics: Any) -> None:
         raise TypeError(f"metrics is {metrics!r}; expected a list of functions of a Witness.")
     names = [name_of(metric) for metric in metrics]
     for metric, name in zip(metrics, names, strict=True):
+        _check_metric(metric, name)
         if not isinstance(name, str):
             raise TypeError(f"The metric {metric!r} has the name {name!r}; expected a string.")
-        _check_metric(metric, name)
         if names.count(name) > 1 or name in ("step", "consensus"):
             hint = "step and consensus are always there"
             raise ValueError(f"Two metrics are named {name!r}; expected different names ({hint}).")
@@ -97,7 +97,7 @@ def _check_metric(metric: Any, name: str) -> None:
     if not callable(metric):
         raise TypeError(no_metric)
     if inspect.isclass(metric) or metric in FACTORIES:
-        raise TypeError(f"{no_metric} Did you mean {name}()?")
+        raise TypeError(f"{no_metric} Did you mean {metric.__name__}()?")
     try:
         signature = inspect.signature(metric)
     except ValueError:  # of some functions written in C

@@ -44,6 +44,8 @@ def every_agents_start(problem: Problem, x0: PyTree, y0: PyTree, each: bool | No
         for reading in _readings(problem.n, (x0, y0), each)
     }
     accepted = [reading for reading, error in refused.items() if error is None]
+    if (True, True) in accepted:  # an axis on both, as is expected: nobody means only one of them by it
+        accepted = [reading for reading in accepted if reading[0] == reading[1]]
     if len(accepted) > 1:
         raise ValueError(_ambiguous(problem.n, x0, y0, accepted))
     if accepted == [(True, True)]:
