@@ -131,8 +131,10 @@ def test_the_table_has_one_row_per_record(run):
 
 
 def test_one_metric_by_its_name_is_plotted_alone(run):
-    figure = run(metrics=[hg.upper_loss()]).plot("upper_loss")
-    assert [axes.get_ylabel() or axes.get_title() for axes in figure.axes] == ["upper_loss"]
+    trace = run(metrics=[hg.upper_loss()])
+    one, listed = ([axes.get_title() for axes in trace.plot(names).axes] for names in ("upper_loss", ["upper_loss"]))
+    assert one == listed
+    assert len(one) == 1
 
 
 def test_the_text_of_a_trace_tells_the_last_values(run):
