@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import inspect
 import re
 from collections.abc import Callable, Iterator
+from types import CodeType
 from typing import Any
 
 import equinox as eqx
@@ -51,8 +53,11 @@ def of_functions(loop: Loop, data: Data, start: tuple[Any, Any]) -> dict[str, An
 
 
 def of_schedule(step: Callable[[Any], Any]) -> str:
-    """A fingerprint of a step schedule, parameters included."""
-    return f"formula {_digest_of(_program(step, schedule_index())[0])}"
+    """A fingerprint of a step schedule, parameters included; of a function of something else, its code."""
+    try:
+        return f"formula {_digest_of(_program(step, schedule_index())[0])}"
+    except Exception:  # whatever it raises where it expected something else
+        return f"code {hashlib.sha256(_code(step)).hexdigest()[:12]}"
 
 
 def of_values(tree: PyTree) -> str:
@@ -168,6 +173,35 @@ def _constants(program: core.ClosedJaxpr | core.Jaxpr) -> Iterator[Any]:
         for value in jax.tree.leaves(tuple(equation.params.values()), is_leaf=lambda leaf: isinstance(leaf, kinds)):
             if isinstance(value, kinds):
                 yield from _constants(value)
+
+
+def _code(value: Any, depth: int = 3) -> bytes:
+    """A function by its code, its defaults, and what it closes over or reads of its module; numbers by their values."""
+    function = inspect.unwrap(value) if callable(value) else value
+    if inspect.ismethod(function):
+        return _code(function.__func__, depth) + _code(function.__self__, depth)
+    if not inspect.isfunction(function):
+        numbers = eqx.filter(function, eqx.is_array_like)
+        return _without_addresses(type(function)) + of_values(numbers).encode()
+    if depth == 0:
+        return function.__qualname__.encode()
+    names = [name for code in _codes(function.__code__) for name in code.co_names]
+    read = [function.__globals__[name] for name in names if name in function.__globals__]
+    held = [cell.cell_contents for cell in function.__closure__ or ()]
+    defaults = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
+    text = [part for code in _codes(function.__code__) for part in (code.co_code, repr(code.co_names).encode())]
+    constants = [c for code in _codes(function.__code__) for c in code.co_consts if not isinstance(c, CodeType)]
+    # The order of a set's items differs from process to process.
+    text += [repr(sorted(c, key=repr) if isinstance(c, frozenset) else c).encode() for c in constants]
+    return b"".join(text + [_code(one, depth - 1) for one in (*read, *held, *defaults)])
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    """A function's code, and that of the functions inside it."""
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _codes(constant)
 
 
 def _plain(array: Any) -> np.ndarray:

@@ -203,10 +203,11 @@ def _advice(algorithm: Algorithm, variable: str, records: dict[str, np.ndarray])
     """What to try when this variable leaves the finite numbers; an oracle that fails takes the others along."""
     worst = {name: np.nanmax([0, *records[name]]) for name in algorithm.reports if name in records}
     unsolved = [name for name, value in worst.items() if value > 100]
+    advice, for_oracle = _advice_on(algorithm, variable), _advice_on(algorithm, "z")
     if not unsolved or variable == "z":
-        return _advice_on(algorithm, variable)
-    oracle = f"The oracle may have failed first, {unsolved[0]} reached {worst[unsolved[0]]:.1e}: "
-    return f"{oracle}{_advice_on(algorithm, 'z')} Else: {_advice_on(algorithm, variable)}"
+        return advice
+    oracle = f"The oracle may have failed first, {unsolved[0]} reached {worst[unsolved[0]]:.1e}: {for_oracle}"
+    return oracle if advice == for_oracle else f"{oracle} Else: {advice}"
 
 
 def _advice_on(algorithm: Algorithm, variable: str) -> str:

@@ -167,14 +167,14 @@ def _refuse_wrong_fronts(problem: Problem, x0: PyTree, y0: PyTree) -> None:
         _map(lambda leaf: leaf[0], tree) if all(leaf.ndim > 0 for leaf in jax.tree.leaves(variables_of(tree))) else None
         for tree in (x0, y0)
     )
-    if x is not None and y is not None and _losses_refuse(problem, x, y) is None:
-        raise ValueError(unequal_agents({"x0": front(x0), "y0": front(y0), "the data": problem.n}))
     for one, other, start in (("x0", "y0", (x, y0)), ("y0", "x0", (x0, y))):
         if start[0] is not None and start[1] is not None and _losses_refuse(problem, *start) is None:
             raise ValueError(
                 f"{one} has an agents' axis in front and {other} has none: shapes {_shapes(x0)} and {_shapes(y0)}; "
                 "expected one on both or on neither."
             )
+    if x is not None and y is not None and _losses_refuse(problem, x, y) is None:
+        raise ValueError(unequal_agents({"x0": front(x0), "y0": front(y0), "the data": problem.n}))
 
 
 def _map(function: Any, tree: PyTree) -> PyTree:

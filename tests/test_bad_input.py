@@ -334,6 +334,11 @@ def test_a_way_to_draw_rows_must_be_a_function():
             r"x0 has an agents' axis in front and y0 has none: shapes \(4, 2\) and \(3,\); expected one on both",
         ),
         ({"y0": jnp.ones((N, Q))}, ValueError, "y0 has an agents' axis in front and x0 has none"),
+        (
+            {"y0": jnp.ones((N, Q)), "lower": lambda x, y, batch: jnp.sum(jnp.max(x) * y @ jnp.ones(Q))},
+            ValueError,
+            "y0 has an agents' axis in front and x0 has none",
+        ),
     ],
 )
 def test_a_start_that_cannot_be_used_is_refused(start, error, message):

@@ -1,13 +1,17 @@
 """A run computes what its functions say now: what they read may have changed since they were last compiled."""
 
+from collections.abc import Callable
 from functools import partial
+from typing import ClassVar, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import hypergossip as hg
+from hypergossip.algorithms import Algorithm
 from hypergossip.metrics import RunningSum
 
 N, P = 4, 3
@@ -145,6 +149,47 @@ def test_a_default_of_a_metric_sets_runs_apart(losses, tmp_path):
     run(losses, checkpoint=tmp_path, metrics=[with_default(1.0)])
     with pytest.raises(hg.CheckpointMismatch, match="metrics"):
         run(losses, checkpoint=tmp_path, metrics=[with_default(2.0)])
+
+
+class Projected(Algorithm):
+    """An algorithm with a function among its fields that is no step."""
+
+    project: Callable = eqx.field(static=True)
+
+    cite: ClassVar[str] = ""
+    blame: ClassVar[dict[str, str]] = {}
+
+    def init(self, agent, x, y):
+        return State(y, x)
+
+    def step(self, agent, s):
+        return State(agent.mix(s.y, "y") - 0.1 * agent.exact.gy(s.x, s.y), self.project(s.x - 0.1)), {}
+
+
+class State(NamedTuple):
+    y: jax.Array
+    x: jax.Array
+
+
+def clipped(x):
+    return jnp.minimum(x, jnp.full(x.shape[0], settings["scale"]))
+
+
+def shrunk(by):
+    return lambda x, by=by: x * jnp.full(x.shape[0], by)
+
+
+def test_a_function_that_is_no_step_is_known_by_its_code_and_what_it_reads(losses, now, tmp_path):
+    before = run(losses, algorithm=Projected(clipped), checkpoint=tmp_path / "clipped")
+    now(scale=0.25)
+    after = run(losses, algorithm=Projected(clipped))
+    np.testing.assert_allclose([before.mean_x[0], after.mean_x[0]], [0.7, 0.25 - 2 * 0.1], rtol=1e-12)
+    with pytest.raises(hg.CheckpointMismatch, match=r"algorithm\.project: code"):
+        run(losses, algorithm=Projected(clipped), checkpoint=tmp_path / "clipped")
+    run(losses, algorithm=Projected(shrunk(0.5)), checkpoint=tmp_path / "shrunk")
+    run(losses, algorithm=Projected(shrunk(0.5)), checkpoint=tmp_path / "shrunk")
+    with pytest.raises(hg.CheckpointMismatch, match=r"algorithm\.project: code"):
+        run(losses, algorithm=Projected(shrunk(0.25)), checkpoint=tmp_path / "shrunk")
 
 
 def test_functions_that_compute_the_same_are_compiled_once(losses, monkeypatch):
