@@ -27,7 +27,7 @@ from . import metrics as library_metrics
 from .algorithms import Algorithm
 from .hypergradient import Oracle
 from .loop import Data, Loop
-from .metrics import RunningSum, measured, name_of
+from .metrics import RunningSum, measured
 from .network import AXIS, Witness
 from .ragged import sample_rows
 from .steps import schedule_index
@@ -47,15 +47,20 @@ def of_functions(loop: Loop, data: Data, start: tuple[Any, Any]) -> dict[str, An
         "upper loss": traced.loss("f", own[0].upper),
         "lower loss": traced.loss("g", own[0].lower),
         "sampling": traced.sampling(),
-        "schedules": {path: of_schedule(step) for path, step in fields(loop.algorithm) if callable(step)},
+        "schedules": {path: of_schedule(step, eqx.is_array) for path, step in fields(loop.algorithm) if callable(step)},
         "metrics": [traced.metric(i) for i in range(len(loop.metrics))],
     }
 
 
-def of_schedule(step: Callable[[Any], Any]) -> str:
-    """A fingerprint of a step schedule, parameters included; of a function of something else, its code."""
+def of_schedule(step: Callable[[Any], Any], left_out: Callable[[Any], bool] = lambda leaf: False) -> str:
+    """A fingerprint of a step schedule; of a function of something else, its code.
+
+    A schedule that is a Module has parameters among its leaves: those `left_out` do not count.
+    """
     try:
-        return f"formula {_digest_of(_program(step, schedule_index())[0])}"
+        arrays, static = eqx.partition(step, left_out)
+        program, _ = _program(lambda arrays, k: eqx.combine(arrays, static)(k), arrays, schedule_index())
+        return f"formula {_digest_of(program)}"
     except Exception:  # whatever it raises where it expected something else
         return f"code {hashlib.sha256(_code(step)).hexdigest()[:12]}"
 
@@ -124,11 +129,11 @@ class _Traced:
     def metric(self, i: int) -> str:
         """A metric of the library by its fields, another by what it computes."""
         metric = self.loop.metrics[i]
-        if getattr(type(metric), "__module__", None) == library_metrics.__name__:
-            settings = ", ".join(f"{path[1:]}={shown(value)}" for path, value in fields(metric))
-            return f"{type(metric).__qualname__}({settings})"
+        name = _name(metric)
+        if isinstance(metric, eqx.Module):
+            name += f"({', '.join(f'{path[1:]}={shown(value)}' for path, value in fields(metric))})"
         if getattr(metric, "__module__", None) == library_metrics.__name__:
-            return name_of(metric)
+            return name
 
         def values(loop: Loop, index: Any, data: Data, state: Any) -> Any:
             previous = state if isinstance(metric, RunningSum) else None
@@ -136,7 +141,7 @@ class _Traced:
 
         index = jax.ShapeDtypeStruct((), jnp.int32)
         _, (own, _) = self._program(Loop.start, index, self.data, self.x, self.y)
-        return f"{_name(metric)} {self._of(values, index, self.data, own.state)}"
+        return f"{name} {self._of(values, index, self.data, own.state)}"
 
     def _of(self, function: Callable[..., Any], *arguments: Any) -> str:
         return _digest_of(*self._program(function, *arguments))

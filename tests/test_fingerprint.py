@@ -192,6 +192,43 @@ def test_a_function_that_is_no_step_is_known_by_its_code_and_what_it_reads(losse
         run(losses, algorithm=Projected(shrunk(0.25)), checkpoint=tmp_path / "shrunk")
 
 
+class Decay(eqx.Module):
+    """A schedule with a parameter among its leaves."""
+
+    first: float
+
+    def __call__(self, k):
+        return self.first / jnp.sqrt(k + 1)
+
+
+class Near(eqx.Module):
+    """A metric with data of its own."""
+
+    target: jax.Array
+
+    def __call__(self, witness):
+        return jnp.sum((witness.mean_y - self.target) ** 2)
+
+
+def test_parameters_of_schedules_compile_nothing_and_set_runs_apart_as_data_of_metrics_do(
+    losses, monkeypatch, tmp_path
+):
+    traced = []
+    original = hg.DBO.step
+    monkeypatch.setattr(hg.DBO, "step", lambda self, agent, s: traced.append(1) or original(self, agent, s))
+
+    def decaying(first, target=0.0, **given):
+        algorithm = hg.DBO(Decay(first), 0.1, 4, hg.HIGP(0.1, 2))
+        return run(losses, algorithm=algorithm, metrics=[Near(jnp.full(P, target))], **given)
+
+    slow, fast = decaying(0.1, checkpoint=tmp_path), decaying(0.2)
+    assert len(traced) == 1
+    assert np.abs(np.asarray(slow.x) - np.asarray(fast.x)).max() > 1e-3
+    for given, what in (((0.2,), r"algorithm\.outer_step: formula"), ((0.1, 1.0), r"metrics: \['Near\(target=")):
+        with pytest.raises(hg.CheckpointMismatch, match=what):
+            decaying(*given, checkpoint=tmp_path)
+
+
 def test_functions_that_compute_the_same_are_compiled_once(losses, monkeypatch):
     traced = []
     original = hg.DBO.step
