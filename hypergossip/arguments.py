@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
+import os
 from collections.abc import Sequence
+from numbers import Real
 from typing import Any
 
 import equinox as eqx
@@ -10,7 +13,8 @@ import jax
 
 from .algorithms import Algorithm
 from .backends import Simulated
-from .metrics import RunningSum, name_of
+from .hypergradient import Oracle
+from .metrics import FACTORIES, RunningSum, name_of
 from .problem import Problem
 from .steps import check_count
 from .topology import Topology
@@ -25,6 +29,7 @@ def check_arguments(
     metrics: Any,
     seed: Any,
     backend: Any,
+    checkpoint: Any,
     callback: Any,
     growth_limit: Any,
 ) -> None:
@@ -39,14 +44,21 @@ def check_arguments(
         )
     check_count("steps", steps)
     check_count("record_every", record_every)
-    check_count("seed", seed, least=0)
-    if not (isinstance(growth_limit, (int, float)) and growth_limit > 1):
+    check_count("seed", seed, least=0, below=2**32)  # JAX takes 32 bits of it
+    if not (isinstance(growth_limit, Real) and float(growth_limit) > 1):
         raise ValueError(f"growth_limit = {growth_limit}; expected a number above 1.")
     if not isinstance(backend, Simulated):
         raise TypeError(f"backend is {backend!r}; expected hg.Simulated().")
+    if checkpoint is not None and not isinstance(checkpoint, (str, os.PathLike)):
+        raise TypeError(f"checkpoint is {checkpoint!r}; expected the path of a folder, or None to save nothing.")
+    if checkpoint == "":
+        raise ValueError("checkpoint is an empty string; expected the path of a folder, or None to save nothing.")
     if callback is not None and not callable(callback):
         raise TypeError(f"callback is {callback!r}; expected a function of an hg.Progress.")
     _check_single_steps(algorithm)
+    oracle = getattr(algorithm, "oracle", None)
+    if any(problem.own) and isinstance(oracle, Oracle) and oracle.refuses_own:
+        raise ValueError(oracle.refuses_own)
     _check_metrics(metrics)
 
 
@@ -69,8 +81,34 @@ def _check_metrics(metrics: Any) -> None:
         raise TypeError(f"metrics is {metrics!r}; expected a list of functions of a Witness.")
     names = [name_of(metric) for metric in metrics]
     for metric, name in zip(metrics, names, strict=True):
-        if not (callable(metric) or isinstance(metric, RunningSum)):
-            raise TypeError(f"The metric {metric!r} is no function of a Witness.")
+        _check_metric(metric, name)
+        if not isinstance(name, str):
+            raise TypeError(f"The metric {metric!r} has the name {name!r}; expected a string.")
         if names.count(name) > 1 or name in ("step", "consensus"):
             hint = "step and consensus are always there"
             raise ValueError(f"Two metrics are named {name!r}; expected different names ({hint}).")
+
+
+def _check_metric(metric: Any, name: str) -> None:
+    """Refuses what cannot be called with one witness: among it functions that make metrics."""
+    if isinstance(metric, RunningSum):
+        return
+    no_metric = f"The metric {metric!r} is no function of a Witness; expected one that returns a scalar."
+    if not callable(metric):
+        raise TypeError(no_metric)
+    if inspect.isclass(metric) or metric in FACTORIES:
+        raise TypeError(f"{no_metric} Did you mean {metric.__name__}()?")
+    try:
+        signature = inspect.signature(metric)
+    except ValueError:  # of some functions written in C
+        return
+    if not _takes(signature, 1):
+        raise TypeError(f"{no_metric} Did you mean {name}()?" if _takes(signature, 0) else no_metric)
+
+
+def _takes(signature: inspect.Signature, count: int) -> bool:
+    try:
+        signature.bind(*[None] * count)
+    except TypeError:
+        return False
+    return True

@@ -7,41 +7,36 @@ written under another name, flushed to the disk and renamed; the last two are ke
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
-import inspect
 import io
 import json
 import os
 import re
-import warnings
-from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from types import CodeType
 from typing import Any
+from zipfile import BadZipFile
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend import core
 from jaxtyping import PyTree
 
+from . import fingerprint
 from .algorithms import Algorithm
 from .errors import CheckpointDamaged, CheckpointMismatch
+from .messages import announce
+from .parts import variables_of
 from .problem import Problem
 from .topology import Topology
 
 FORMAT = 1
 _KEPT = 2
-_SHOWN = 16
-"""A field with more numbers than this, a metric's test data say, stands as a digest in the manifest."""
 
 
 class Checkpoints:
     """The checkpoints of one run in one folder."""
 
-    def __init__(self, folder: str | Path, identity: dict[str, Any]):
+    def __init__(self, folder: str | os.PathLike[str], identity: dict[str, Any]):
         self.folder = Path(folder)
         self.identity = json.loads(json.dumps(identity))
         if self.folder.exists() and not self.folder.is_dir():
@@ -85,12 +80,10 @@ class Checkpoints:
         for step, path in self._files():
             try:
                 manifest, arrays = _read(path)
+                self._check(manifest, path)
+                return step, *_restored(path, arrays, own, common)
             except CheckpointDamaged as damage:
-                warnings.warn(f"{damage} The checkpoint before it is used, if there is one.", stacklevel=6)
-                continue
-            self._check(manifest, path)
-            records = {name.removeprefix("record "): v for name, v in arrays.items() if name.startswith("record ")}
-            return step, _filled("own", own, arrays), _filled("common", common, arrays), records
+                announce(f"{damage} The checkpoint before it is used, if there is one.")
         return None
 
     def _files(self) -> list[tuple[int, Path]]:
@@ -117,120 +110,52 @@ class Checkpoints:
 
 
 def identity(
-    algorithm: Algorithm, problem: Problem, topology: Topology, metrics: Sequence[Any], seed: int, record_every: int
+    algorithm: Algorithm,
+    problem: Problem,
+    topology: Topology,
+    functions: dict[str, Any],
+    seed: int,
+    record_every: int,
 ) -> dict[str, Any]:
-    """What makes a run this run: anything here that differs makes another of it."""
-    start = jax.tree.map(lambda leaf: leaf[0], (problem.x0, problem.y0))
-    batches = [jax.tree.map(lambda leaf: leaf[0], data) for data in (problem.upper_data, problem.lower_data)]
+    """What makes a run this run: anything here that differs makes another of it.
+
+    `functions` are the fingerprints of what the user's functions compute.
+    """
     return {
         "algorithm": type(algorithm).__qualname__,
-        **{f"algorithm{name}": _value(leaf) for name, leaf in _fields(algorithm)},
-        "upper loss": _formula(jax.value_and_grad(problem.upper, argnums=(0, 1)), *start, batches[0]),
-        "lower loss": _formula(jax.value_and_grad(problem.lower, argnums=(0, 1)), *start, batches[1]),
-        "sampling": _described(problem.sample),
-        "upper data": _digest(problem.upper_data),
-        "lower data": _digest(problem.lower_data),
-        "start": _digest((problem.x0, problem.y0)),
+        **{f"algorithm{path}": fingerprint.shown(value) for path, value in fingerprint.fields(algorithm)},
+        **{name: value for name, value in functions.items() if name != "schedules"},  # they are fields
+        "upper data": fingerprint.of_values(problem.upper_data),
+        "lower data": fingerprint.of_values(problem.lower_data),
+        "start": fingerprint.of_values(variables_of((problem.x0, problem.y0))),
         "own leaves of x": list(problem.own),
         "graph": f"{topology.n} agents, {len(topology.edges) // 2} edges, {topology.digest[:12]}",
-        "metrics": [_described(metric) for metric in metrics],
         "seed": seed,
         "record_every": record_every,
     }
-
-
-def _fields(module: eqx.Module, prefix: str = "") -> list[tuple[str, Any]]:
-    """(path, value) of every field, those of modules inside it included."""
-    found: list[tuple[str, Any]] = []
-    for field in dataclasses.fields(module):
-        value, path = getattr(module, field.name), f"{prefix}.{field.name}"
-        if isinstance(value, eqx.Module):
-            found += [(path, type(value).__qualname__), *_fields(value, path)]
-        else:
-            found.append((path, value))
-    return found
-
-
-def _value(leaf: Any) -> Any:
-    if leaf is None or isinstance(leaf, (bool, int, float, str)):
-        return leaf
-    if callable(leaf):
-        return _formula(leaf, jnp.zeros((), jnp.int32))
-    array = np.asarray(leaf)
-    return array.tolist() if array.size <= _SHOWN else _digest(array)
-
-
-def _formula(function: Callable[..., Any], *arguments: Any) -> str:
-    """A fingerprint of what a function computes on these shapes, constants included; not of its source text."""
-    closed = jax.make_jaxpr(function)(*arguments)
-    digest = hashlib.sha256(_without_addresses(closed.jaxpr))
-    for constant in _constants(closed):
-        digest.update(np.asarray(constant).tobytes())
-    return f"formula {digest.hexdigest()[:12]}"
-
-
-def _constants(program: core.ClosedJaxpr | core.Jaxpr) -> Iterator[Any]:
-    """The arrays that a traced program closes over, those of the programs inside it (a `jit`, a loop) included."""
-    if isinstance(program, core.ClosedJaxpr):
-        yield from program.consts
-    kinds = (core.ClosedJaxpr, core.Jaxpr)
-    for equation in program.eqns:
-        for value in jax.tree.leaves(tuple(equation.params.values()), is_leaf=lambda leaf: isinstance(leaf, kinds)):
-            if isinstance(value, kinds):
-                yield from _constants(value)
-
-
-def _described(function: Any) -> str:
-    """A metric or a way to draw rows: its name, and what sets it apart from another of the same name.
-
-    Those are fields, or the code of a user's function and what it closes over: the arguments with
-    which it could be traced are not known here.
-    """
-    if isinstance(function, eqx.Module):
-        fields = ", ".join(f"{path[1:]}={_value(value)}" for path, value in _fields(function))
-        return f"{type(function).__qualname__}({fields})"
-    function = inspect.unwrap(function)
-    if not inspect.isfunction(function):
-        return _without_addresses(function).decode()
-    if function.__module__.partition(".")[0] == __package__:
-        return function.__qualname__
-    digest = hashlib.sha256(_code(function.__code__))
-    for cell in function.__closure__ or ():
-        captured = cell.cell_contents
-        digest.update(_without_addresses(captured) + _digest(eqx.filter(captured, eqx.is_array_like)).encode())
-    return f"{function.__qualname__} {digest.hexdigest()[:12]}"
-
-
-def _code(code: CodeType) -> bytes:
-    parts = [code.co_code, repr(code.co_names).encode()]
-    for constant in code.co_consts:
-        # The order of a set's items differs from process to process.
-        constant = sorted(constant, key=repr) if isinstance(constant, frozenset) else constant
-        parts.append(_code(constant) if isinstance(constant, CodeType) else repr(constant).encode())
-    return b"".join(parts)
-
-
-def _without_addresses(value: object) -> bytes:
-    """The text of a value; addresses of objects, which differ from process to process, say nothing about it."""
-    return re.sub(r"0x[0-9a-f]+", "0x", str(value)).encode()
-
-
-def _digest(tree: PyTree) -> str:
-    digest = hashlib.sha256(_without_addresses(jax.tree.structure(tree)))
-    for leaf in jax.tree.leaves(tree):
-        array = np.ascontiguousarray(leaf)
-        digest.update(f"{array.dtype}{array.shape}".encode())
-        digest.update(array.tobytes())
-    return digest.hexdigest()[:12]
 
 
 def _named_leaves(tree: PyTree) -> list[tuple[str, np.ndarray]]:
     return [(jax.tree_util.keystr(path), np.asarray(leaf)) for path, leaf in jax.tree_util.tree_leaves_with_path(tree)]
 
 
-def _filled(prefix: str, template: PyTree, arrays: dict[str, np.ndarray]) -> PyTree:
-    names = [f"{prefix}{name}" for name, _ in _named_leaves(template)]
-    return jax.tree.unflatten(jax.tree.structure(template), [jnp.asarray(arrays[name]) for name in names])
+def _restored(
+    path: Path, arrays: dict[str, np.ndarray], own: PyTree, common: PyTree
+) -> tuple[PyTree, PyTree, dict[str, np.ndarray]]:
+    records = {name.removeprefix("record "): v for name, v in arrays.items() if name.startswith("record ")}
+    if {len(values) for values in records.values()} != {len(records.get("step", []))}:
+        raise _malformed(path, "its records differ in length")
+    return _filled(path, "own", own, arrays), _filled(path, "common", common, arrays), records
+
+
+def _filled(path: Path, prefix: str, template: PyTree, arrays: dict[str, np.ndarray]) -> PyTree:
+    leaves = []
+    for suffix, leaf in _named_leaves(template):
+        found = arrays.get(f"{prefix}{suffix}")
+        if found is None or (found.shape, found.dtype) != (leaf.shape, leaf.dtype):
+            raise _malformed(path, f"{prefix}{suffix} is missing or of another shape or type")
+        leaves.append(jnp.asarray(found))
+    return jax.tree.unflatten(jax.tree.structure(template), leaves)
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
@@ -241,9 +166,19 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         raise CheckpointDamaged(f"The checkpoint {path} cannot be read: {error}.") from error
     if hashlib.sha256(content).hexdigest().encode() != expected:
         raise CheckpointDamaged(f"The checkpoint {path} is damaged: its checksum differs from the one written with it.")
-    with np.load(io.BytesIO(content), allow_pickle=False) as file:
-        arrays = {name: file[name] for name in file.files}
-    return json.loads(str(arrays.pop("manifest"))), arrays
+    try:
+        with np.load(io.BytesIO(content), allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+        manifest = json.loads(str(arrays.pop("manifest")))
+        if not (isinstance(manifest, dict) and isinstance(manifest["run"], dict) and "format" in manifest):
+            raise ValueError("its manifest names no run")
+    except (AttributeError, EOFError, KeyError, TypeError, ValueError, BadZipFile) as error:
+        raise _malformed(path, str(error)) from error
+    return manifest, arrays
+
+
+def _malformed(path: Path, why: str) -> CheckpointDamaged:
+    return CheckpointDamaged(f"The checkpoint {path} is damaged: it is not what hypergossip writes ({why}).")
 
 
 def _write(path: Path, content: bytes) -> None:

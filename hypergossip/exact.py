@@ -6,7 +6,9 @@ Everything here averages over all agents, which no algorithm can; it serves eval
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from numbers import Real
 from typing import Any, NamedTuple, cast
 
 import equinox as eqx
@@ -17,6 +19,7 @@ from jaxtyping import Array, Bool, Int, Scalar
 
 from .local import Local, Rq
 from .parts import Upper
+from .steps import check_count, whole
 
 Mean = Callable[..., Any]
 
@@ -35,8 +38,19 @@ class Solver(eqx.Module):
 
     tolerance: float | None = None
     """Relative residual to reach; None takes 1,000 units of rounding."""
-    newton_steps: int = eqx.field(static=True, default=50)
-    cg_steps: int = eqx.field(static=True, default=1000)
+    newton_steps: int = eqx.field(static=True, default=50, converter=whole)
+    cg_steps: int = eqx.field(static=True, default=1000, converter=whole)
+
+    def __check_init__(self):
+        check_count("newton_steps", self.newton_steps)
+        check_count("cg_steps", self.cg_steps)
+        tolerance = self.tolerance
+        if tolerance is None:
+            return
+        if isinstance(tolerance, bool) or not isinstance(tolerance, Real):
+            raise TypeError(f"tolerance is {tolerance!r}; expected a positive number, or None.")
+        if not 0 < float(tolerance) < math.inf:
+            raise ValueError(f"tolerance = {tolerance}; expected a positive, finite number, or None.")
 
     def lower(self, local: Local, mean: Mean, x: Upper, start: Rq) -> Answer:
         """argmin_y mean_i g_i(x_i, y): Newton's method with inexact steps, halved until the gradient shrinks."""

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree, Scalar
 
 from .algorithms import Algorithm
 from .local import Local, Losses, Rq
-from .metrics import RunningSum, consensus, name_of
+from .metrics import RunningSum, consensus, measured, name_of
 from .network import Agent, Exchange, Witness
 from .parts import Upper
 from .problem import Sample
@@ -108,7 +108,7 @@ class Loop(eqx.Module):
         state, report = self.algorithm.step(agent, own.state)
         witness = Witness(agent, self.algorithm, state, own.state)
         sums = {
-            metric.name: common.sums[metric.name] + witness.sum(metric.term(witness))
+            metric.name: common.sums[metric.name] + witness.sum(measured(metric, witness)[metric.name])
             for metric in self.metrics
             if isinstance(metric, RunningSum)
         }
@@ -119,22 +119,16 @@ class Loop(eqx.Module):
         witness = Witness(agent, self.algorithm, own.state)
         values: dict[str, Scalar] = {"consensus": consensus(witness), **common.sums, **common.report}
         for metric in self.metrics:
-            if not isinstance(metric, RunningSum):
-                _add(values, name_of(metric), metric(witness))
-        return {name: jnp.asarray(witness.mean(value), self.limit.dtype) for name, value in values.items()}
-
-
-def _add(values: dict[str, Scalar], name: str, result: Any) -> None:
-    """Takes in what a metric returned, or refuses it."""
-    for key, value in result.items() if isinstance(result, dict) else [(name, result)]:
-        if not eqx.is_array_like(value):
-            got, hint = type(value).__name__, f" Did you mean {name}()?" if isinstance(result, eqx.Module) else ""
-            raise TypeError(f"The metric {name} returned a {got}; expected a scalar, or a dictionary of them.{hint}")
-        if jnp.shape(value) != ():
-            raise ValueError(f"The metric {name} returned shape {jnp.shape(value)}; expected a scalar, for one agent.")
-        if key in values or key == "step":
-            raise ValueError(f"The metric {name} returned a value named {key!r}, which is recorded already; rename it.")
-        values[key] = value
+            if isinstance(metric, RunningSum):
+                continue
+            for name, value in measured(metric, witness).items():
+                if name in values or name == "step":
+                    raise ValueError(
+                        f"The metric {name_of(metric)} returned a value named {name!r}, which is recorded already; "
+                        "rename it."
+                    )
+                values[name] = value
+        return {name: witness.mean(jnp.asarray(value, self.limit.dtype)) for name, value in values.items()}
 
 
 def variables(state: Any) -> list[str]:

@@ -19,6 +19,7 @@ from jaxtyping import Array, Scalar
 
 from .exact import Answer, Solver
 from .hypergradient import AID
+from .messages import noting
 from .network import Witness
 from .parts import square
 
@@ -165,9 +166,37 @@ def linear_error(tolerance: float | None = None) -> RunningSum:
     return LinearError(Solver(tolerance))
 
 
+FACTORIES = (upper_loss, lower_residual, hypergradient_norm, disagreement, movement, inner_error, linear_error)
+"""They make metrics and are none."""
+
+
+def measured(metric: Any, witness: Witness) -> dict[str, Array]:
+    """What a metric makes of a witness, by name, every value a real scalar; of a running sum, its term."""
+    name = name_of(metric)
+    with noting(f"the metric {name}"):
+        result = metric.term(witness) if isinstance(metric, RunningSum) else metric(witness)
+    several = isinstance(result, Mapping) and not isinstance(metric, RunningSum)
+    values: dict[Any, Any] = dict(result) if several else {name: result}
+    for key, value in values.items():
+        if not isinstance(key, str):
+            raise TypeError(f"The metric {name} returned a value named {key!r}; expected a string as its name.")
+        what = f"The metric {name} returned" + (f" for {key!r}" if several else "")
+        if not eqx.is_array_like(value):
+            hint = f" Did you mean {name}()?" if isinstance(value, eqx.Module) else ""
+            raise TypeError(
+                f"{what} a {type(value).__name__}; expected a scalar, or a dictionary of them, not nested.{hint}"
+            )
+        if jnp.shape(value) != ():
+            raise ValueError(f"{what} shape {jnp.shape(value)}; expected a scalar, for one agent.")
+        if jnp.issubdtype(kind := jnp.result_type(value), jnp.complexfloating):
+            raise TypeError(f"{what} a number of type {kind}; expected a real one.")
+    return {key: jnp.asarray(value) for key, value in values.items()}
+
+
 def name_of(metric: Any) -> str:
     """The name under which a metric is recorded, if it does not name its values itself."""
-    return getattr(metric, "name", None) or getattr(metric, "__name__", type(metric).__name__).lstrip("_")
+    name = getattr(metric, "name", None)
+    return name if name is not None else getattr(metric, "__name__", type(metric).__name__).lstrip("_")
 
 
 def _upper_loss(witness: Witness) -> Scalar:

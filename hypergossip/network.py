@@ -18,6 +18,7 @@ from jax import lax
 from jaxtyping import Array, Int, PRNGKeyArray, PyTree, Scalar
 
 from .local import Local
+from .messages import noting
 from .parts import Parts, Upper, on_shared, square
 from .problem import Sample
 
@@ -78,11 +79,10 @@ class Batches(eqx.Module):
     def __call__(self, *purpose: str | int | Array) -> Local:
         upper_key, lower_key = jax.random.split(self.agent.random_key(*purpose))
         exact, rows = self.agent.exact, self.agent.draw_rows
-        return Local(
-            exact.losses,
-            rows(upper_key, exact.upper_batch, self.batch_size),
-            rows(lower_key, exact.lower_batch, self.batch_size),
-        )
+        with noting("sample(key, data, batch_size)"):
+            upper_batch = rows(upper_key, exact.upper_batch, self.batch_size)
+            lower_batch = rows(lower_key, exact.lower_batch, self.batch_size)
+        return Local(exact.losses, upper_batch, lower_batch)
 
 
 @lru_cache(maxsize=256)
@@ -112,24 +112,24 @@ class Witness(eqx.Module):
         return self.agent.exact
 
     @property
-    def x(self) -> PyTree[Array]:
+    def x(self) -> PyTree:
         """x_i, as the problem's pytree."""
         return self.exact.losses.x.unravel(self.state.x)
 
     @property
-    def y(self) -> PyTree[Array]:
+    def y(self) -> PyTree:
         """y_i, as the problem's pytree."""
         return self.exact.losses.y.unravel(self.state.y)
 
     @property
-    def mean_x(self) -> PyTree[Array]:
+    def mean_x(self) -> PyTree:
         """x̄ = mean_i x_i; where leaves are agent i's own, they are agent i's."""
         return self.exact.losses.x.unravel(self.mean(self.state.x))
 
     @property
-    def mean_y(self) -> PyTree[Array]:
+    def mean_y(self) -> PyTree:
         """ȳ = mean_i y_i."""
-        return self.mean(self.y)
+        return self.exact.losses.y.unravel(self.mean(self.state.y))
 
     def mean(self, v: PyTree[Array]) -> PyTree[Array]:
         """mean_i v_i, known to every agent; own parts stay each agent's own."""

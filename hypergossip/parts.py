@@ -69,36 +69,58 @@ def square(v: Upper) -> Scalar:
 
 
 class Layout(eqx.Module):
-    """How a pytree's leaves lie in x: those of `own` in the own part, in their order, all others in the shared one."""
+    """How a pytree's leaves lie in x: those of `own` in the own part, in their order, all others in the shared one.
+
+    Functions among the leaves, a model's activations say, are no variables: they are set aside, and
+    put back where the pytree is made again.
+    """
 
     structure: Any = eqx.field(static=True)
     own: tuple[bool, ...] = eqx.field(static=True)
+    functions: tuple[Callable | None, ...] = eqx.field(static=True)
+    """The function at each leaf; None where the leaf is a variable."""
     unravel_shared: Callable[[Array], list[Array]] = eqx.field(static=True)
     unravel_own: Callable[[Array], list[Array]] = eqx.field(static=True)
 
     @staticmethod
-    def of(tree: PyTree[Array], own: tuple[bool, ...]) -> Layout:
+    def of(tree: PyTree, own: tuple[bool, ...]) -> Layout:
         """`own` says of each leaf whether it belongs to one agent alone."""
+        leaves, structure = jax.tree.flatten(tree)
+        functions = tuple(None if is_variable(leaf) else leaf for leaf in leaves)
         parts = (_ravelled(_chosen(tree, own, which))[1] for which in (False, True))
-        return Layout(jax.tree.structure(tree), own, *parts)
+        return Layout(structure, own, functions, *parts)
 
-    def ravel(self, tree: PyTree[Array]) -> Upper:
+    def ravel(self, tree: PyTree) -> Upper:
         """One agent's leaves as a vector, or as two."""
         shared, own = (_ravelled(_chosen(tree, self.own, which))[0] for which in (False, True))
         return Parts(shared, own) if any(self.own) else shared
 
-    def unravel(self, x: Upper) -> PyTree[Array]:
+    def unravel(self, x: Upper) -> PyTree:
         """The pytree of a vector."""
         shared = iter(self.unravel_shared(x.shared if isinstance(x, Parts) else x))
         own = iter(self.unravel_own(x.own) if isinstance(x, Parts) else ())
-        return jax.tree.unflatten(self.structure, [next(own if is_own else shared) for is_own in self.own])
+        leaves = [
+            next(own if is_own else shared) if function is None else function
+            for is_own, function in zip(self.own, self.functions, strict=True)
+        ]
+        return jax.tree.unflatten(self.structure, leaves)
 
 
-def _chosen(tree: PyTree[Array], own: tuple[bool, ...], which: bool) -> list[Array]:
+def is_variable(leaf: object) -> bool:
+    """Whether a leaf of x or y is numbers; models have functions among their leaves, too."""
+    return not callable(leaf)
+
+
+def variables_of(tree: PyTree) -> PyTree:
+    """The pytree without its functions."""
+    return eqx.filter(tree, is_variable)
+
+
+def _chosen(tree: PyTree, own: tuple[bool, ...], which: bool) -> list[Array]:
     leaves = jax.tree.leaves(tree)
-    chosen = [leaf for leaf, is_own in zip(leaves, own, strict=True) if is_own is which]
+    chosen = [leaf for leaf, is_own in zip(leaves, own, strict=True) if is_own is which and is_variable(leaf)]
     # Nothing chosen still has the type of the rest.
-    return chosen or [jnp.zeros(0, leaves[0].dtype)]
+    return chosen or [jnp.zeros(0, jax.tree.leaves(variables_of(tree))[0].dtype)]
 
 
 def _ravelled(leaves: list[Array]) -> tuple[Array, Callable[[Array], list[Array]]]:

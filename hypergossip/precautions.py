@@ -11,13 +11,14 @@ is imported, and `check_sums` looks before a run whether it came in time.
 from __future__ import annotations
 
 import os
-import warnings
 from functools import cache
 from importlib import metadata
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+
+from .messages import announce
 
 _FLAG = "--xla_cpu_experimental_ynn_fusion_type"
 _WITHOUT_KERNELS = f"{_FLAG}="
@@ -35,12 +36,11 @@ def check_sums() -> None:
     """Warns where sums of products are wrong: once in a process, and only on the releases concerned."""
     if not _is_concerned() or jax.default_backend() != "cpu" or (_squares_are_right() and _products_are_right()):
         return
-    warnings.warn(
+    announce(
         f"jaxlib {metadata.version('jaxlib')} computes some sums of products wrongly on this machine: do not trust the "
         "results. JAX was in use before hypergossip could prevent it. Import hypergossip "
         f"before JAX computes anything, or set XLA_FLAGS={_WITHOUT_KERNELS}, or install another jaxlib.",
         RuntimeWarning,
-        stacklevel=3,
     )
 
 

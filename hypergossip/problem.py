@@ -8,7 +8,7 @@ import equinox as eqx
 import jax
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
-from . import checks
+from . import checks, starts
 from .local import Loss, Losses
 from .parts import Layout, Parts
 from .ragged import sample_rows
@@ -25,7 +25,10 @@ class Problem(eqx.Module):
       A loss sees its own agent's leaves, (examples, ...). `hg.stack_ragged` makes such a pytree
       from agents with different numbers of examples.
     - `x0`, `y0`: pytrees, the start; either one for all agents or, with an agents' axis in front
-      on every leaf of both, one for each.
+      on every leaf of both, one for each. Functions among the leaves (an Equinox model has its
+      activations there) are no variables: the losses see them where they were.
+    - `each`: True where the start is one for each agent, False where it is one for all. If not
+      given, the losses decide, by the shapes that they accept.
     - `own`: which leaves of x belong to each agent alone, as True or a pytree of True and False that
       begins like x; none if not given. They are never mixed and never sent: a weight for each of an
       agent's training rows, say. See `hypergossip.parts`.
@@ -54,6 +57,7 @@ class Problem(eqx.Module):
         x0: PyTree,
         y0: PyTree,
         own: PyTree = False,
+        each: bool | None = None,
         sample: Sample = sample_rows,
     ):
         checks.are_callable(upper=upper, lower=lower, sample=sample)
@@ -64,8 +68,9 @@ class Problem(eqx.Module):
         x0, y0 = checks.as_start("x0", x0), checks.as_start("y0", y0)
         checks.same_dtype(x0=x0, y0=y0)
         self.own = checks.which_leaves("own", own, "x0", x0)
-        self.x0, self.y0 = checks.every_agents_start(self, x0, y0)
-        checks.finite_at_start(self)
+        self.x0, self.y0 = starts.every_agents_start(self, x0, y0, each)
+        starts.finite_at_start(self)
+        starts.draws_serve(self)
 
     @property
     def n(self) -> int:
@@ -74,11 +79,11 @@ class Problem(eqx.Module):
 
     def losses(self) -> Losses:
         """The losses on flat vectors."""
-        x, y = jax.tree.map(lambda leaf: leaf[0], (self.x0, self.y0))
+        x, y = starts.of_one_agent((self.x0, self.y0))
         nothing = (False,) * len(jax.tree.leaves(y))
         return Losses(self.upper, self.lower, Layout.of(x, self.own), Layout.of(y, nothing), self.n)
 
     def flat_start(self) -> tuple[Float[Array, "n p"] | Parts, Float[Array, "n q"]]:
         """Every agent's start as flat vectors, with an agents' axis in front."""
         losses = self.losses()
-        return jax.vmap(losses.x.ravel)(self.x0), jax.vmap(losses.y.ravel)(self.y0)
+        return eqx.filter_vmap(losses.x.ravel)(self.x0), eqx.filter_vmap(losses.y.ravel)(self.y0)

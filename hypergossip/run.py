@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import time
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
-from pathlib import Path
 from typing import Any
 
 import equinox as eqx
@@ -20,15 +19,16 @@ from .algorithms import Algorithm
 from .arguments import check_arguments
 from .backends import Simulated
 from .checkpoint import Checkpoints, identity
+from .compiled import Setup, advance, read_wire, start
 from .errors import Diverged, UnconvergedWarning
-from .loop import Common, Data, Loop, Own, variables
+from .loop import Common, Own, variables
+from .messages import announce
 from .metrics import CONVERGED, name_of
-from .parts import Parts
 from .precautions import check_sums
 from .problem import Problem
+from .steps import whole
 from .topology import Topology
 from .trace import Trace
-from .wire import Communication, read
 
 _CAPACITY = 4096
 """The most records that one chunk can hold."""
@@ -57,7 +57,7 @@ def run(
     metrics: Sequence[Any] = (),
     seed: int = 0,
     backend: Simulated | None = None,
-    checkpoint: str | Path | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
     callback: Callable[[Progress], object] | None = None,
     growth_limit: float = 1e10,
 ) -> Trace:
@@ -73,70 +73,23 @@ def run(
       with `hg.Diverged`, like one that leaves the finite numbers.
     """
     backend = Simulated() if backend is None else backend
-    check_arguments(algorithm, problem, topology, steps, record_every, metrics, seed, backend, callback, growth_limit)
-    check_sums()
-    setup = _Setup.of(algorithm, problem, topology, tuple(metrics), seed, backend, growth_limit)
-    saved = (
-        Checkpoints(checkpoint, identity(algorithm, problem, topology, metrics, seed, record_every))
-        if checkpoint
-        else None
+    check_arguments(
+        algorithm, problem, topology, steps, record_every, metrics, seed, backend, checkpoint, callback, growth_limit
     )
-    host = _Host(setup, problem, topology, steps, record_every, saved, callback)
-    return host.run()
-
-
-class _Setup(eqx.Module):
-    """Everything that stays the same along a run, as one argument of the compiled program."""
-
-    loop: Loop
-    data: Data
-    backend: Simulated
-
-    @staticmethod
-    def of(algorithm, problem, topology, metrics, seed, backend, growth_limit) -> _Setup:
-        x, y = problem.flat_start()
-        limit = jnp.asarray(growth_limit, x.dtype) * _largest((x, y))
-        loop = Loop(
-            jax.tree.map(_number_as_array, algorithm),
-            metrics,
-            problem.losses(),
-            jax.random.key(seed),
-            limit,
-            problem.sample,
-            backend.exchange(topology),
-        )
-        return _Setup(loop, Data(problem.upper_data, problem.lower_data), backend)
-
-    def of_each_agent(self, **changing: Any) -> dict[str, Any]:
-        """What each agent has of its own, with an agents' axis in front."""
-        n = jax.tree.leaves(self.data)[0].shape[0]
-        return {"index": jnp.arange(n), "data": self.data, **changing}
-
-    def at_every_agent(self, method: Callable[..., tuple[Any, Any]], own: dict[str, Any], **common: Any) -> Any:
-        """`method(loop, **own, **common) -> (own, common)`, one agent's program, made n of by the backend."""
-        arrays, static = eqx.partition(self.loop, eqx.is_array)
-
-        def program(own: dict[str, Any], shared: tuple[Loop, dict[str, Any]]) -> tuple[Any, Any]:
-            return method(eqx.combine(shared[0], static), **own, **shared[1])
-
-        return self.backend.parallel(program)(own, (arrays, common))
-
-
-@eqx.filter_jit
-def _start(setup: _Setup, x: jax.Array | Parts, y: jax.Array) -> tuple[Own, Common]:
-    return setup.at_every_agent(Loop.start, setup.of_each_agent(x=x, y=y))
-
-
-@eqx.filter_jit
-def _advance(setup: _Setup, own: Own, **common: Any) -> tuple[Own, tuple[Common, dict[str, jax.Array]]]:
-    return setup.at_every_agent(Loop.advance, setup.of_each_agent(own=own), **common)
+    check_sums()
+    steps, record_every, seed = whole(steps), whole(record_every), whole(seed)
+    setup = Setup.of(algorithm, problem, topology, tuple(metrics), seed, backend, growth_limit)
+    saved = None
+    if checkpoint is not None:
+        saved = Checkpoints(checkpoint, identity(algorithm, problem, topology, setup.functions, seed, record_every))
+    return _Host(setup, problem, topology, steps, record_every, saved, callback).run()
 
 
 @dataclass
 class _Host:
     """The host's side of a run: what to compute next, what has been recorded, when to save."""
 
-    setup: _Setup
+    setup: Setup
     problem: Problem
     topology: Topology
     steps: int
@@ -146,7 +99,7 @@ class _Host:
 
     def run(self) -> Trace:
         began = time.perf_counter()
-        own, common = _start(self.setup, *self.problem.flat_start())
+        own, common = start(self.setup, *self.problem.flat_start())
         k, records = 0, {}
         if self.saved and (found := self.saved.latest(own, common)):
             k, own, common, records = found
@@ -159,8 +112,9 @@ class _Host:
         while targets := self._next(k, records, wanted):
             chunk_began = time.perf_counter()
             own, common, new = jax.block_until_ready(self._call(own, common, k, targets))
-            records = self._on_grid(_extended(records, targets, self._in_order(new)))
-            self._raise_if_diverged(own, records, compiled - began, chunk_began - compiled)
+            all_of_chunk = _extended(records, targets, self._in_order(new))
+            records = self._on_grid(all_of_chunk)
+            self._raise_if_diverged(own, records, all_of_chunk, compiled - began, chunk_began - compiled)
             _warn_if_unconverged(records, len(targets))
             rate = (targets[-1] - k) / (time.perf_counter() - chunk_began)
             wanted = max(1, min(8 * wanted, int(rate * _SECONDS_PER_CHUNK)))
@@ -174,7 +128,7 @@ class _Host:
     def _call(self, own: Own, common: Common, k: int, targets: list[int]):
         padded = np.zeros(_CAPACITY, np.int32)
         padded[: len(targets)] = targets
-        own, (common, records) = _advance(
+        own, (common, records) = advance(
             self.setup, own, common=common, k=jnp.int32(k), targets=jnp.asarray(padded), count=jnp.int32(len(targets))
         )
         return own, common, records
@@ -204,7 +158,15 @@ class _Host:
         rank = {name: i for i, name in enumerate(order)}
         return dict(sorted(values.items(), key=lambda item: rank.get(item[0].split(".")[0], len(order))))
 
-    def _raise_if_diverged(self, own: Own, records: dict[str, np.ndarray], compiling: float, running: float) -> None:
+    def _raise_if_diverged(
+        self,
+        own: Own,
+        records: dict[str, np.ndarray],
+        all_of_chunk: dict[str, np.ndarray],
+        compiling: float,
+        running: float,
+    ) -> None:
+        """`all_of_chunk` has the record that only marks the chunk's end, too: the oracle's failure may show there."""
         iterations = np.asarray(own.fate.iteration)
         if not iterations.any():
             return
@@ -214,41 +176,21 @@ class _Host:
         agent, variable = int(hit[np.argmin(positions)]), variables(own.state)[int(positions.min())]
         before = {name: values[records["step"] < first] for name, values in records.items()}
         trace = self._trace(own, before, compiling, running)
-        raise Diverged(
-            agent, first, variable, _advice(self.setup.loop.algorithm, variable, _around(records, first)), trace
-        )
+        advice = _advice(self.setup.loop.algorithm, variable, _around(all_of_chunk, first))
+        raise Diverged(agent, first, variable, advice, trace)
 
     def _trace(self, own: Own, records: dict[str, np.ndarray], compiling: float, running: float) -> Trace:
         losses, state = self.setup.loop.losses, own.state
-        x, y = jax.vmap(losses.x.unravel)(state.x), jax.vmap(losses.y.unravel)(state.y)
+        x, y = eqx.filter_vmap(losses.x.unravel)(state.x), eqx.filter_vmap(losses.y.unravel)(state.y)
         seconds = {"compile": compiling, "run": running}
-        read_wire = partial(_read_wire, self.setup, own, self.topology)
-        return Trace(x, y, self.problem.own, records, seconds, state, read_wire)
-
-
-def _largest(tree: Any) -> jax.Array:
-    """The largest size of any number, or 1."""
-    sizes = [jnp.abs(leaf).max() for leaf in jax.tree.leaves(tree) if leaf.size]
-    return jnp.maximum(1, jnp.stack(sizes).max())
+        return Trace(
+            x, y, self.problem.own, records, seconds, state, partial(read_wire, self.setup, own, self.topology)
+        )
 
 
 def _extended(records: dict[str, np.ndarray], targets: list[int], new: dict[str, jax.Array]) -> dict[str, np.ndarray]:
     chunk = {"step": np.array(targets), **{name: np.asarray(values)[: len(targets)] for name, values in new.items()}}
     return {name: np.concatenate([records[name], values]) if records else values for name, values in chunk.items()}
-
-
-def _read_wire(setup: _Setup, own: Own, topology: Topology) -> Communication:
-    """One agent's outer iteration, traced on one agent's shapes, and what it sends."""
-    first = jax.tree.map(
-        lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), setup.of_each_agent(state=own.state)
-    )
-    arrays, static = eqx.partition(setup.loop, eqx.is_array)
-
-    def outer_iteration(arrays: Loop, index: jax.Array, data: Data, state: Any) -> Any:
-        loop = eqx.combine(arrays, static)
-        return loop.algorithm.step(loop.agent(index, data, index), state)
-
-    return read(outer_iteration, (arrays, first["index"], first["data"], first["state"]), topology)
 
 
 def _around(records: dict[str, np.ndarray], iteration: int) -> dict[str, np.ndarray]:
@@ -261,38 +203,32 @@ def _advice(algorithm: Algorithm, variable: str, records: dict[str, np.ndarray])
     """What to try when this variable leaves the finite numbers; an oracle that fails takes the others along."""
     worst = {name: np.nanmax([0, *records[name]]) for name in algorithm.reports if name in records}
     unsolved = [name for name, value in worst.items() if value > 100]
+    advice, for_oracle = _advice_on(algorithm, variable), _advice_on(algorithm, "z")
     if not unsolved or variable == "z":
-        return _advice_on(algorithm, variable)
-    oracle = f"The oracle may have failed first, {unsolved[0]} reached {worst[unsolved[0]]:.1e}: "
-    return f"{oracle}{_advice_on(algorithm, 'z')} Else: {_advice_on(algorithm, variable)}"
+        return advice
+    oracle = f"The oracle may have failed first, {unsolved[0]} reached {worst[unsolved[0]]:.1e}: {for_oracle}"
+    return oracle if advice == for_oracle else f"{oracle} Else: {advice}"
 
 
 def _advice_on(algorithm: Algorithm, variable: str) -> str:
-    if variable not in algorithm.blame:
+    step = algorithm.driver(variable)
+    if step is None:
         return "Try smaller steps, or scale the losses."
-    step = algorithm.blame[variable]
-    try:
-        value = attrgetter(step)(algorithm)
-    except AttributeError:  # of an oracle that has no step, or is the default one
-        value = None
-    now = "" if value is None or callable(value) else f" (now {float(value):g})"
+    value = attrgetter(step)(algorithm)
+    now = "" if callable(value) else f" (now {float(value):g})"
     return f"Try a smaller {step}{now}, or scale the losses."
 
 
 def _warn_if_unconverged(records: dict[str, np.ndarray], new: int) -> None:
-    for flag in (name for name in records if name.endswith(CONVERGED)):
+    solved = (name.removesuffix(CONVERGED) for name in records if name.endswith(CONVERGED))
+    for name in (name for name in solved if f"{name}.residual" in records):  # else it is a user's value of that name
+        flag = f"{name}{CONVERGED}"
         failed = np.flatnonzero(records[flag] < 1)
         if failed.size and failed[0] >= len(records[flag]) - new:  # the first failure is in this chunk: say it once
-            name = flag.removesuffix(CONVERGED)
             at, residual = int(records["step"][failed[0]]), records[f"{name}.residual"][failed[0]]
-            warnings.warn(
+            announce(
                 f"{name} at outer iteration {at} rests on an exact solve that stopped at relative residual "
                 f"{residual:.1e}, short of its tolerance: do not trust the value. trace.metrics[{flag!r}] tells for "
                 "every record. Allow more newton_steps or cg_steps, or a larger tolerance.",
                 UnconvergedWarning,
-                stacklevel=4,
             )
-
-
-def _number_as_array(leaf: Any) -> Any:
-    return jnp.asarray(float(leaf)) if isinstance(leaf, (int, float)) else leaf

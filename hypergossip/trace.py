@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
-from jaxtyping import Array, PyTree
+from jaxtyping import PyTree
 
 from .metrics import CONVERGED
+from .parts import is_variable
 from .wire import Communication
 
 if TYPE_CHECKING:
@@ -23,9 +24,9 @@ if TYPE_CHECKING:
 class Trace:
     """The end of a run and the records along it."""
 
-    x: PyTree[Array]
+    x: PyTree
     """Every agent's x, leaves (agents, ...)."""
-    y: PyTree[Array]
+    y: PyTree
     """Every agent's y, leaves (agents, ...)."""
     own: tuple[bool, ...]
     """Which leaves of x belong to each agent alone."""
@@ -38,16 +39,16 @@ class Trace:
     read_wire: Callable[[], Communication]
 
     @property
-    def mean_x(self) -> PyTree[Array]:
+    def mean_x(self) -> PyTree:
         """x̄; leaves that belong to each agent alone stay as they are, (agents, ...)."""
         leaves, structure = jax.tree.flatten(self.x)
-        means = [leaf if own else leaf.mean(axis=0) for leaf, own in zip(leaves, self.own, strict=True)]
+        means = [leaf if own else _mean(leaf) for leaf, own in zip(leaves, self.own, strict=True)]
         return jax.tree.unflatten(structure, means)
 
     @property
-    def mean_y(self) -> PyTree[Array]:
+    def mean_y(self) -> PyTree:
         """ȳ."""
-        return jax.tree.map(lambda leaf: leaf.mean(axis=0), self.y)
+        return jax.tree.map(_mean, self.y)
 
     @cached_property
     def communication(self) -> Communication:
@@ -62,13 +63,13 @@ class Trace:
             raise ImportError("trace.to_frame() needs polars; pip install 'hypergossip[report]'.") from None
         return polars.DataFrame(self.metrics)
 
-    def plot(self, names: Sequence[str] | None = None) -> Figure:
-        """The metrics against the outer iteration, one panel each, on log scales where they are positive."""
+    def plot(self, names: str | Sequence[str] | None = None) -> Figure:
+        """The metrics, or those named, against the outer iteration: a panel each, on log scales if positive."""
         try:
             from .report.figures import curves
         except ImportError:
             raise ImportError("trace.plot() needs matplotlib; pip install 'hypergossip[report]'.") from None
-        return curves({"": self}, names)
+        return curves({"": self}, [names] if isinstance(names, str) else names)
 
     def plotted(self) -> list[str]:
         """The metrics that a person looks at: not the step, nor the flags that say whether solves converged."""
@@ -77,3 +78,8 @@ class Trace:
     def __repr__(self) -> str:
         last = ", ".join(f"{name} {self.metrics[name][-1]:.4g}" for name in self.plotted())
         return f"Trace({int(self.metrics['step'][-1])} outer iterations; {last})"
+
+
+def _mean(leaf: Any) -> Any:
+    """Over the agents; a model's functions are the same at all of them."""
+    return leaf.mean(axis=0) if is_variable(leaf) else leaf

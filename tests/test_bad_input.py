@@ -1,5 +1,7 @@
 """Bad input is refused on the host, with a message that says what was given and what was expected."""
 
+import math
+
 import jax
 import jax.numpy as jnp
 import jaxtyping
@@ -42,6 +44,13 @@ def make(**changed):
     }
     given |= changed
     return hg.Problem(given.pop("upper"), given.pop("lower"), **given)
+
+
+@pytest.fixture
+def broadcasting():
+    """As users have it: losses take what can be broadcast."""
+    with jax.numpy_rank_promotion("allow"):
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -107,6 +116,7 @@ def test_weights_of_one_over_the_degree_are_refused_on_an_irregular_graph_with_w
     ("ask", "error", "message"),
     [
         (lambda: hg.ring(0), ValueError, "number of agents is 0; expected at least 1"),
+        (lambda: hg.erdos_renyi(5, 0.9, seed="a"), TypeError, "seed is 'a'; expected an integer"),
         (lambda: hg.ring(-3), ValueError, "number of agents is -3; expected at least 1"),
         (lambda: hg.star(2.0), TypeError, r"number of agents is 2\.0; expected an integer"),
         (lambda: hg.path(True), TypeError, "number of agents is True; expected an integer"),
@@ -324,6 +334,11 @@ def test_a_way_to_draw_rows_must_be_a_function():
             r"x0 has an agents' axis in front and y0 has none: shapes \(4, 2\) and \(3,\); expected one on both",
         ),
         ({"y0": jnp.ones((N, Q))}, ValueError, "y0 has an agents' axis in front and x0 has none"),
+        (
+            {"y0": jnp.ones((N, Q)), "lower": lambda x, y, batch: jnp.sum(jnp.max(x) * y @ jnp.ones(Q))},
+            ValueError,
+            "y0 has an agents' axis in front and x0 has none",
+        ),
     ],
 )
 def test_a_start_that_cannot_be_used_is_refused(start, error, message):
@@ -340,15 +355,64 @@ def test_a_start_for_all_and_the_same_start_for_each_give_the_same_run(problem):
     np.testing.assert_array_equal(for_all.y, for_each.y)
 
 
-def test_a_start_that_can_be_read_in_two_ways_is_refused_and_both_ways_can_be_said():
-    vector = jnp.arange(N, dtype=float)
-    with pytest.raises(ValueError, match=r"4 entries each and there are 4 agents.*\(4, 4\) for one start.*\(4, 1\)"):
-        make(upper=elementwise, lower=elementwise, x0=vector, y0=vector)
-    repeated = jnp.broadcast_to(vector, (N, N))
-    assert make(upper=elementwise, lower=elementwise, x0=repeated, y0=repeated).flat_start()[0].shape == (N, N)
-    single = vector[:, None]
-    x, _ = make(upper=elementwise, lower=elementwise, x0=single, y0=single).flat_start()
-    np.testing.assert_array_equal(x, single)
+@pytest.mark.parametrize("shape", [(N,), (N, 1), (N, 3)])
+def test_a_start_that_can_be_read_in_two_ways_is_refused_and_both_ways_can_be_said(shape):
+    start = jnp.arange(float(np.prod(shape))).reshape(shape)
+    given = {"upper": elementwise, "lower": elementwise, "x0": start, "y0": start}
+    with pytest.raises(
+        ValueError, match=r"as one start for all agents, or as one start for each agent.*each=True .*each=F"
+    ):
+        make(**given)
+    x, _ = make(**given, each=True).flat_start()
+    np.testing.assert_array_equal(x, start.reshape(N, -1))
+    x, _ = make(**given, each=False).flat_start()
+    np.testing.assert_array_equal(x, np.broadcast_to(start.reshape(-1), (N, start.size)))
+
+
+@pytest.mark.parametrize("stacked", ["x0", "y0"])
+def test_a_start_that_has_an_agents_axis_on_one_variable_only_does_not_pass_by_broadcasting(stacked, broadcasting):
+    start = {"x0": jnp.zeros(3), "y0": jnp.zeros(3)} | {stacked: jnp.zeros((N, 3))}
+    given = {"upper": elementwise, "lower": elementwise} | start
+    reading = {"x0": "an x0 for each agent and one y0 for all", "y0": "one x0 for all agents and a y0 for each"}[
+        stacked
+    ]
+    with pytest.raises(ValueError, match=f"4 agents: .* one start for all agents, or as {reading}"):
+        make(**given)
+    assert make(**given, each=False).flat_start()[0].shape == (N, start["x0"].size)
+
+
+def test_a_vector_as_long_as_there_are_agents_is_a_vector_where_the_other_start_is_for_all(broadcasting):
+    penalty = lambda x, y, batch: jnp.sum(y**2 * jnp.exp(x)) + y @ jnp.ones(N)  # noqa: E731
+    x, _ = make(upper=penalty, lower=penalty, x0=jnp.zeros(N), y0=jnp.zeros(N)).flat_start()
+    assert x.shape == (N, N)
+
+
+def test_what_is_no_axis_of_agents_is_an_axis_like_any_other(broadcasting):
+    x, y = make(upper=elementwise, lower=elementwise, x0=jnp.zeros((5, 3)), y0=jnp.zeros(3)).flat_start()
+    assert (x.shape, y.shape) == ((N, 15), (N, 3))
+
+
+def test_each_says_that_there_is_an_axis_of_agents_and_there_must_be_one():
+    with pytest.raises(ValueError, match=r"each=True, and .* shapes \(2,\) and \(3,\); expected an axis of 4 agents"):
+        make(each=True)
+    with pytest.raises(TypeError, match="each is 'yes'; expected True"):
+        make(each="yes")
+
+
+def test_own_leaves_for_each_agent_beside_a_y0_for_all_are_told_apart(broadcasting):
+    given = {"upper": elementwise, "lower": elementwise, "own": True, "x0": jnp.zeros((N, 3)), "y0": jnp.zeros(3)}
+    with pytest.raises(ValueError, match="as one start for all agents, or as an x0 for each agent and one y0 for all"):
+        make(**given)
+    strict = lambda x, y, batch: x @ y  # noqa: E731
+    with pytest.raises(ValueError, match="x0 has an agents' axis in front and y0 has none"):
+        make(**given | {"upper": strict, "lower": strict})
+
+
+@pytest.mark.parametrize("kind", [jnp.float16, jnp.bfloat16])
+def test_numbers_too_short_for_exact_answers_are_refused(kind):
+    for given in ({"x0": jnp.ones(P, kind), "y0": jnp.ones(Q, kind)}, {"upper_data": {"b": jnp.ones((N, 1, Q), kind)}}):
+        with pytest.raises(TypeError, match=f"has dtype {jnp.dtype(kind)}; expected float32 or float64"):
+            make(**given)
 
 
 def test_a_start_of_as_many_numbers_as_agents_is_one_for_all_where_the_losses_take_nothing_else():
@@ -400,7 +464,8 @@ def test_steps_that_are_no_positive_numbers_are_refused(step, error, got, name, 
         (0, ValueError, "= 0; expected at least 1"),
         (-2, ValueError, "= -2; expected at least 1"),
         (2.0, TypeError, r"is 2\.0; expected a whole number"),
-        (np.int64(2), TypeError, r"is np\.int64\(2\); expected a whole number, as a Python int"),
+        (np.float64(2), TypeError, r"is np\.float64\(2\.0\); expected a whole number"),
+        (np.int64(0), ValueError, "= 0; expected at least 1"),
         ("2", TypeError, "is '2'; expected a whole number"),
         (True, TypeError, "is True; expected a whole number"),
     ],
@@ -417,7 +482,7 @@ def test_steps_that_are_no_positive_numbers_are_refused(step, error, got, name, 
         ("record_every", lambda problem, count: hg.run(descent(), problem, hg.ring(N), 1, record_every=count)),
     ],
 )
-@pytest.mark.filterwarnings("ignore:A JAX array is being set as static")  # equinox about np.int64, before we look
+@pytest.mark.filterwarnings("ignore:A JAX array is being set as static")  # equinox about np.float64, before we look
 def test_counts_that_are_no_positive_whole_numbers_are_refused(count, error, got, name, construct, problem):
     with pytest.raises(error, match=f"{name} {got}"):
         construct(problem, count)
@@ -496,3 +561,182 @@ def test_a_file_is_no_folder_for_checkpoints(problem, tmp_path):
     with pytest.raises(ValueError, match="first' is a file; expected a folder"):
         run(problem, checkpoint=file)
     assert file.read_text() == "notes"
+
+
+# What users' functions are and return
+
+
+def cannot_be_called(witness, other):
+    return 0.0
+
+
+class Named:
+    """A metric whose name is no string."""
+
+    name = 3
+
+    def __call__(self, witness):
+        return 0.0
+
+
+@pytest.mark.parametrize(
+    ("metric", "error", "message"),
+    [
+        *(
+            (factory, TypeError, rf"no function of a Witness.* Did you mean {factory.__name__}\(\)\?")
+            for factory in (hg.upper_loss, hg.lower_residual, hg.hypergradient_norm, hg.disagreement, hg.inner_error)
+        ),
+        (Named, TypeError, r"no function of a Witness.* Did you mean Named\(\)\?"),
+        (cannot_be_called, TypeError, r"cannot_be_called.* is no function of a Witness; expected one that"),
+        (Named(), TypeError, "has the name 3; expected a string"),
+        (lambda witness: {3: 0.0}, TypeError, r"returned a value named 3; expected a string as its name"),
+        (lambda witness: {"a": {"b": 0.0}}, TypeError, r"returned for 'a' a dict; expected a scalar, or .* not nested"),
+        (lambda witness: {"a": 1j}, TypeError, r"returned for 'a' a number of type complex128; expected a real one"),
+        (lambda witness: (0.0, 1.0), TypeError, r"returned a tuple; expected a scalar"),
+        (lambda witness: None, TypeError, r"returned a NoneType; expected a scalar"),
+        (lambda witness: {"a": witness.x}, ValueError, r"returned for 'a' shape \(2,\); expected a scalar, for one"),
+    ],
+)
+def test_metrics_that_record_no_numbers_by_name_are_refused(metric, error, message, problem):
+    with pytest.raises(error, match=message):
+        run(problem, metrics=[metric])
+
+
+def test_what_a_metric_raises_is_told_with_its_name(problem):
+    def broken(witness):
+        raise KeyError("accuracy")
+
+    with pytest.raises(KeyError) as caught:
+        run(problem, metrics=[broken])
+    assert "Raised by the metric broken." in caught.value.__notes__
+
+
+def half(key, data, batch_size):
+    return {"b": data["b"][:batch_size, :2]} if "b" in data else data
+
+
+def broken_draw(key, data, batch_size):
+    raise KeyError("feature")
+
+
+def test_rows_that_the_losses_do_not_take_are_refused_before_any_run():
+    with pytest.raises(
+        ValueError, match=r"sample\(key, data, batch_size\) draws from upper_data .* no batch for upper"
+    ):
+        make(sample=half)
+    with pytest.raises(KeyError) as caught:
+        make(sample=broken_draw)
+    expected = "Raised by sample(key, data, batch_size) with data {'b': (1, 3)} and batch_size 1."
+    assert expected in caught.value.__notes__
+
+
+def test_what_differentiating_a_loss_raises_is_told_with_the_losss_name():
+    @jax.custom_jvp
+    def square(x):
+        return jnp.sum(x**2)
+
+    @square.defjvp
+    def slope(primals, tangents):
+        raise KeyError("slope")
+
+    with pytest.raises(KeyError) as caught:
+        make(upper=lambda x, y, batch: square(y))
+    assert "Raised by the upper loss or its gradient, at the start." in caught.value.__notes__
+
+
+def math_schedule(k):
+    return math.sqrt(k + 1)
+
+
+@pytest.mark.parametrize(
+    ("step", "error", "message"),
+    [
+        (lambda k: 0.1 if k < 2 else 0.01, TypeError, r"cannot be traced; expected .*jnp\.where instead of if"),
+        (math_schedule, TypeError, r"cannot be traced; expected .*jnp\.sqrt instead of math\.sqrt"),
+        (lambda k: jnp.full(2, 0.1), ValueError, r"\(0\) has shape \(2,\); expected one number"),
+        (lambda k: jnp.asarray(0.1 + 1j), TypeError, r"\(0\) is .*; expected a positive number"),
+    ],
+)
+@pytest.mark.parametrize(
+    ("name", "construct"),
+    [("outer_step", lambda step: descent(outer_step=step)), ("HIGP's step", lambda step: hg.HIGP(step=step))],
+)
+def test_schedules_that_cannot_be_traced_are_refused_by_the_fields_name(step, error, message, name, construct):
+    with pytest.raises(error, match=f"^{name}.*{message}") as caught:
+        construct(step)
+    assert ("cannot be traced" in message) == (caught.value.__cause__ is not None)
+
+
+def test_a_warm_up_from_zero_is_a_schedule():
+    optax = pytest.importorskip("optax")
+    with jax.numpy_dtype_promotion("standard"):
+        assert descent(outer_step=optax.linear_schedule(0.0, 0.1, 5)).outer_step(5) == 0.1
+
+
+@pytest.mark.parametrize(
+    ("setting", "error", "message"),
+    [
+        ({"newton_steps": 0}, ValueError, "newton_steps = 0; expected at least 1"),
+        ({"cg_steps": 1.5}, TypeError, r"cg_steps is 1\.5; expected a whole number"),
+        ({"tolerance": -1.0}, ValueError, r"tolerance = -1\.0; expected a positive, finite number, or None"),
+        ({"tolerance": np.inf}, ValueError, "tolerance = inf; expected a positive, finite number"),
+        ({"tolerance": "small"}, TypeError, "tolerance is 'small'; expected a positive number, or None"),
+    ],
+)
+def test_the_exact_solves_patience_is_checked(setting, error, message):
+    with pytest.raises(error, match=message):
+        hg.hypergradient_norm(**setting)
+
+
+@pytest.mark.parametrize(
+    ("changed", "error", "message"),
+    [
+        ({"seed": 2**32}, ValueError, "seed = 4294967296; expected a number below 4294967296"),
+        ({"checkpoint": ""}, ValueError, "checkpoint is an empty string; expected the path of a folder, or None"),
+        ({"checkpoint": 123}, TypeError, "checkpoint is 123; expected the path of a folder, or None"),
+        ({"checkpoint": True}, TypeError, "checkpoint is True; expected the path of a folder, or None"),
+    ],
+)
+def test_seeds_and_folders_that_would_be_taken_for_others_are_refused(changed, error, message, problem):
+    with pytest.raises(error, match=message):
+        run(problem, **changed)
+
+
+def test_whole_numbers_of_numpy_are_whole_numbers(problem):
+    algorithm = hg.DSBO(0.1, 0.1, np.int64(2), hg.Neumann(0.1, np.int32(2)), True, batch_size=np.int64(1))
+    assert type(algorithm.inner_iterations) is type(algorithm.batch_size) is int
+    plain = hg.DSBO(0.1, 0.1, 2, hg.Neumann(0.1, 2), True, batch_size=1)
+    settings = {
+        "record_every": np.int8(2),
+        "seed": np.uint32(3),
+        "metrics": [hg.hypergradient_norm(cg_steps=np.int8(9))],
+    }
+    trace = run(problem, algorithm=algorithm, steps=np.int64(4), **settings)
+    other = run(problem, algorithm=plain, steps=4, record_every=2, seed=3)
+    np.testing.assert_array_equal(trace.x, other.x)
+    np.testing.assert_array_equal(trace.metrics["step"], [0, 2, 4])
+
+
+def test_own_leaves_that_are_not_said_are_refused_without_jaxs_words():
+    with pytest.raises(
+        ValueError, match=r"own = None does not fit x0.* expected True or False for every leaf"
+    ) as caught:
+        make(own=None)
+    assert "prefix" not in str(caught.value)
+    with pytest.raises(ValueError, match="does not fit x0"):
+        make(own={"a": True})
+
+
+def test_jhip_and_own_parts_are_refused_before_anything_is_traced(monkeypatch):
+    monkeypatch.setattr(hg.DBO, "init", None)
+    with pytest.raises(ValueError, match=r"hg\.JHIP makes .* agents' own"):
+        run(make(own=True), algorithm=descent())
+
+
+def test_weights_in_single_precision_are_refused_for_their_rounding():
+    W = np.full((3, 3), np.float32(1 / 3))
+    with pytest.raises(ValueError, match=r"W has dtype float32, .* miss 1 by up to 3\.0e-08; .*in float64"):
+        hg.from_weights(W)
+    with pytest.raises(ValueError, match="not doubly stochastic"):
+        hg.from_weights(W * np.float32(1.1))
+    assert hg.from_weights(np.full((4, 4), np.float32(0.25))).n == 4

@@ -300,6 +300,43 @@ def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(run, saved, dama
     assert_same(resumed, run())
 
 
+def rewritten(file, **changed):
+    """Another content under a right checksum."""
+    with np.load(file) as stored:
+        arrays = {name: stored[name] for name in stored.files} | changed
+    np.savez(file, **{name: array for name, array in arrays.items() if array is not None})
+    sign(file)
+
+
+def sign(file):
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()
+    file.with_name(f"{file.name}.sha256").write_text(digest)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda file: rewritten(file, manifest=None),
+        lambda file: rewritten(file, manifest=np.array("[]")),
+        lambda file: rewritten(file, manifest=np.array("{")),
+        lambda file: rewritten(file, **{"own.state.x": None}),
+        lambda file: rewritten(file, **{"own.state.x": np.zeros(3)}),
+        lambda file: rewritten(file, **{"record consensus": np.zeros(1)}),
+        lambda file: (file.write_bytes(b"no archive"), sign(file)),
+        lambda file: (np.save(file.with_suffix(".npy"), 0.0), file.with_suffix(".npy").replace(file), sign(file)),
+    ],
+    ids=["no manifest", "another manifest", "half a manifest", "no x", "another x", "short", "no archive", "an array"],
+)
+def test_what_is_no_checkpoint_under_a_right_checksum_is_damaged(run, saved, change):
+    change(newest(saved))
+    with pytest.warns(
+        UserWarning, match=r"step-0000000005\.npz is damaged: it is not what .*before it is used"
+    ) as warned:
+        resumed = run(checkpoint=saved)
+    assert warned[0].filename == __file__
+    assert_same(resumed, run())
+
+
 def test_where_all_is_damaged_the_run_starts_anew_and_keeps_what_it_saves_from_then_on(run, saved):
     for file in saved.glob("*.npz"):
         file.write_bytes(b"")

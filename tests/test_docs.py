@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+import jax
 import numpy as np
 
 import hypergossip as hg
@@ -23,6 +24,27 @@ def test_the_readmes_first_problem_is_solved_and_its_output_is_there(capsys):
     printed = capsys.readouterr().out
     assert "hypergradient_norm" in printed
     assert "bytes per outer iteration" in printed
+
+
+def test_what_the_readme_goes_on_with_runs_and_does_what_it_says(capsys):
+    names: dict = {}
+    first, *others = _blocks("README.md")
+    exec(first, names)
+    values = []
+    with jax.numpy_dtype_promotion("standard"):  # optax adds floats to the index
+        for block in others:
+            if "checkpoint=" not in block:
+                exec(block, names)
+                values.append(names["trace"])
+    vectors, stochastic, _, cleaning, own = values
+    assert vectors.communication.along_edge["z"] == hg.Traffic(20, 20 * 8 * 4)
+    assert set(vectors.communication.along_edge) == {"y", "v", "z", "d", "u", "x"}
+    assert stochastic.metrics["upper_loss"][-1] < 0.9 * stochastic.metrics["upper_loss"][0]
+    assert names["topology"].n == 15
+    assert "x" not in cleaning.communication.along_edge
+    assert cleaning.x.shape == (3, 50)
+    assert np.isfinite(own.metrics["own_loss"]).all()
+    assert "15 " in capsys.readouterr().out
 
 
 def test_the_contributing_guides_algorithm_runs_and_descends(quadratic):

@@ -2,6 +2,7 @@
 
 import importlib
 import itertools
+from types import MappingProxyType
 from typing import ClassVar, NamedTuple
 
 import equinox as eqx
@@ -127,6 +128,13 @@ def test_the_table_has_one_row_per_record(run):
     assert frame.columns == list(trace.metrics)
     assert frame["step"].to_list() == [0, 2, 4, 6, 7]
     np.testing.assert_array_equal(frame["consensus"].to_numpy(), trace.metrics["consensus"])
+
+
+def test_one_metric_by_its_name_is_plotted_alone(run):
+    trace = run(metrics=[hg.upper_loss()])
+    one, listed = ([axes.get_title() for axes in trace.plot(names).axes] for names in ("upper_loss", ["upper_loss"]))
+    assert one == listed
+    assert len(one) == 1
 
 
 def test_the_text_of_a_trace_tells_the_last_values(run):
@@ -431,6 +439,46 @@ def test_a_value_that_rests_on_an_unconverged_solve_is_announced_once(run, quadr
         trace = run(metrics=[hg.hypergradient_norm(cg_steps=1)])
     assert len(warned) == 1
     assert (trace.metrics["hypergradient_norm.converged"] == 0).all()
+
+
+def test_advice_does_not_depend_on_which_records_are_kept(quadratic):
+    algorithm = hg.DBO(outer_step=0.1, inner_step=0.1, hypergradient=hg.JHIP(step=100.0, iterations=30))
+    with pytest.raises(hg.Diverged, match=r"oracle_residual reached .*hypergradient\.step \(now 100\).*Else") as caught:
+        hg.run(algorithm, quadratic.hg_problem, hg.ring(8), 50, record_every=50)
+    np.testing.assert_array_equal(caught.value.trace.metrics["step"], [0])
+
+
+@pytest.mark.parametrize("homogeneous", [False, True])
+def test_advice_names_the_step_that_the_user_gave_and_none_that_there_is_not(homogeneous, quadratic):
+    algorithm = hg.DBOGT(outer_step=0.1, inner_step=0.1, homogeneous=homogeneous)
+    assert (algorithm.driver("z"), algorithm.driver("x")) == (None if homogeneous else "inner_step", "outer_step")
+    assert hg.DBOGT(0.1, 0.1, hypergradient=hg.HIGP(0.1)).driver("z") == "hypergradient.step"
+    wild = hg.DBO(outer_step=1e-300, inner_step=1e4, inner_iterations=1)
+    with pytest.raises(hg.Diverged) as caught:
+        hg.run(wild, quadratic.hg_problem, hg.ring(8), 50)
+    assert str(caught.value).count("smaller inner_step (now 10000)") == 1
+    assert "hypergradient" not in str(caught.value)
+
+
+def test_a_users_value_may_have_the_name_of_a_flag(run):
+    def solved(witness):
+        return {"mine.converged": 0.0 * witness.x[0]}
+
+    assert (run(metrics=[solved]).metrics["mine.converged"] == 0).all()
+
+
+def test_a_metric_may_return_any_mapping_of_any_real_numbers(run):
+    def several(witness):
+        return MappingProxyType({"whole": 3, "true": True, "numpy": np.float32(0.5)})
+
+    metrics = run(metrics=[several]).metrics
+    assert [metrics[name][-1] for name in ("whole", "true", "numpy")] == [3.0, 1.0, 0.5]
+
+
+def test_warnings_point_at_the_line_that_called(run):
+    with pytest.warns(hg.UnconvergedWarning) as warned:
+        run(metrics=[hg.hypergradient_norm(cg_steps=1)])
+    assert warned[0].filename == __file__
 
 
 # Single precision

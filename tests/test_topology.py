@@ -285,3 +285,14 @@ def test_the_form_of_gossip_suits_the_graph(topology, form):
     v = np.random.default_rng(0).standard_normal((topology.n, 2))
     mixed = jax.jit(gossip_with(exchange))(v)
     np.testing.assert_allclose(mixed, topology.W @ v, rtol=0, atol=1e-14)
+
+
+def test_nodes_that_are_numbers_of_agents_keep_them_and_others_come_in_their_order():
+    graph = nx.Graph([(2, 0), (0, 3), (3, 1)])
+    topology = hg.from_graph(graph)
+    assert topology.nodes == (0, 1, 2, 3)
+    assert topology.neighbours == ((2, 3), (3,), (0,), (0, 1))
+    named = hg.from_graph(nx.relabel_nodes(graph, {0: "a", 1: "b", 2: "c", 3: "d"}))
+    assert named.nodes == ("c", "a", "d", "b")
+    assert named.neighbours == ((1,), (0, 2), (1, 3), (2,))
+    assert hg.ring(3).nodes is None

@@ -13,7 +13,7 @@ from ..hypergradient import AID, JHIP, Neumann, Oracle
 from ..local import Rq
 from ..network import Agent, Draw
 from ..parts import Upper
-from ..steps import Step, check_count, check_step
+from ..steps import Step, check_count, check_step, whole
 
 Diagnostics = dict[str, Scalar]
 """What a step reports besides its state; recorded as the worst over the agents."""
@@ -41,6 +41,10 @@ class Algorithm(eqx.Module):
     def step(self, agent: Agent, s: Any) -> tuple[Any, Diagnostics]:
         """One outer iteration."""
 
+    def driver(self, variable: str) -> str | None:
+        """The field whose step drives a field of the state; None where there is no such one."""
+        return self.blame.get(variable)
+
 
 class DoubleLoop(Algorithm):
     """What DBO, DBOGT and DSBO have in common: T inner iterations on y, then one hypergradient, then x."""
@@ -49,7 +53,7 @@ class DoubleLoop(Algorithm):
     """η_x, or a function of the outer iteration k."""
     inner_step: Step
     """η_y, or a function of the inner iteration t."""
-    inner_iterations: int = eqx.field(static=True, default=10)
+    inner_iterations: int = eqx.field(static=True, default=10, converter=whole)
     """T."""
     hypergradient: Oracle | None = None
     """The oracle; None takes the paper's for the case at hand, with `inner_step` as its step."""
@@ -63,7 +67,6 @@ class DoubleLoop(Algorithm):
     blame: ClassVar[dict[str, str]] = {
         "y": "inner_step",
         "v": "inner_step",
-        "z": "hypergradient.step",
         "u": "outer_step",
         "x": "outer_step",
     }
@@ -90,6 +93,14 @@ class DoubleLoop(Algorithm):
         if not self.stochastic:
             return AID(iterations=20)
         return Neumann(step=self.inner_step(0) if callable(self.inner_step) else self.inner_step, terms=10)
+
+    def driver(self, variable: str) -> str | None:
+        """That of the oracle's state is the oracle's step, of which the default oracle has none of its own."""
+        if variable != "z":
+            return self.blame.get(variable)
+        if not hasattr(self.oracle, "step"):
+            return None
+        return "inner_step" if self.hypergradient is None else "hypergradient.step"
 
     def tracker_start(self, y: Rq) -> Tracker | None:
         """The inner tracker's part of the first state: None where nothing is tracked or nothing goes on."""

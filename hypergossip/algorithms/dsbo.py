@@ -10,7 +10,7 @@ from jaxtyping import Array
 from ..descent import gossip_descent, local_descent
 from ..network import Agent
 from ..parts import Upper
-from ..steps import at, check_count
+from ..steps import at, check_count, whole
 from .base import Diagnostics, DoubleLoop
 from .paper import CITE
 
@@ -37,7 +37,7 @@ class DSBO(DoubleLoop):
     each time with `carry=False`.
     """
 
-    batch_size: int | None = eqx.field(static=True, default=32)
+    batch_size: int | None = eqx.field(static=True, default=32, converter=whole)
     """Rows per draw; None uses all of them every time."""
 
     stochastic: ClassVar[bool] = True

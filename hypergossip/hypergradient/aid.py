@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from ..local import Rq
 from ..network import Agent, Draw
 from ..parts import Upper
-from ..steps import check_count
+from ..steps import check_count, whole
 from .base import Estimate, Oracle, relative
 
 
@@ -25,7 +25,7 @@ class AID(Oracle):
     of ∇Φ: the local H_i⁻¹ is not the mean's inverse, and the error does not shrink.
     """
 
-    iterations: int = eqx.field(static=True, default=20)
+    iterations: int = eqx.field(static=True, default=20, converter=whole)
     """N."""
 
     def __check_init__(self):

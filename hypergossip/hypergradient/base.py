@@ -11,7 +11,7 @@ called with None for it, the oracle starts cold.
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -39,6 +39,9 @@ class Estimate(NamedTuple):
 
 class Oracle(eqx.Module):
     """A way to estimate the hypergradient at agent i."""
+
+    refuses_own: ClassVar[str | None] = None
+    """Why it cannot serve where parts of x are agents' own; None where it can."""
 
     @abstractmethod
     def init(self, x: Upper, y: Rq) -> Any:

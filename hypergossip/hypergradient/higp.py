@@ -12,7 +12,7 @@ from ..descent import Tracker, tracked_descent
 from ..local import Local, Rq
 from ..network import Agent, Draw
 from ..parts import Upper
-from ..steps import Step, check_count, check_step
+from ..steps import Step, check_count, check_step, whole
 from .base import Estimate, Oracle, relative
 
 
@@ -31,7 +31,7 @@ class HIGP(Oracle):
 
     step: Step
     """γ, or γ_t as a function of t."""
-    iterations: int = eqx.field(static=True, default=20)
+    iterations: int = eqx.field(static=True, default=20, converter=whole)
     """N."""
 
     def __check_init__(self):

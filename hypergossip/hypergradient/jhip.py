@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -13,7 +13,7 @@ from ..descent import Gradient, Tracker, tracked_descent
 from ..local import Local, Rq
 from ..network import Agent, Draw
 from ..parts import Parts, Upper
-from ..steps import Step, check_count, check_step
+from ..steps import Step, check_count, check_step, whole
 from .base import Estimate, Oracle, relative
 
 
@@ -32,8 +32,13 @@ class JHIP(Oracle):
 
     step: Step
     """γ, or γ_t as a function of t."""
-    iterations: int = eqx.field(static=True, default=20)
+    iterations: int = eqx.field(static=True, default=20, converter=whole)
     """N."""
+
+    refuses_own: ClassVar[str | None] = (
+        "hg.JHIP makes H⁻¹Jᵀ with a column for every coordinate of x at every agent; parts of x are agents' own "
+        "here, which no other agent knows of. Expected an oracle for products with vectors, such as hg.HIGP."
+    )
 
     def __check_init__(self):
         check_step("JHIP's step", self.step)
@@ -76,8 +81,5 @@ class JHIP(Oracle):
 def _no_product_yet(x: Upper, y: Array) -> Array:
     """Z = 0, a column for every coordinate of x."""
     if isinstance(x, Parts):
-        raise ValueError(
-            "hg.JHIP makes H⁻¹Jᵀ with a column for every coordinate of x at every agent; parts of x are agents' own "
-            "here, which no other agent knows of. Expected an oracle for products with vectors, such as hg.HIGP."
-        )
+        raise ValueError(JHIP.refuses_own)
     return jnp.zeros((y.size, x.size), x.dtype)

@@ -13,7 +13,7 @@ from jaxtyping import Array
 from ..local import Rq
 from ..network import Agent, Draw
 from ..parts import Upper
-from ..steps import Step, at, check_count, check_step
+from ..steps import Step, at, check_count, check_step, whole
 from .base import Estimate, Oracle
 
 
@@ -31,7 +31,7 @@ class Neumann(Oracle):
 
     step: Step
     """ε."""
-    terms: int = eqx.field(static=True, default=10)
+    terms: int = eqx.field(static=True, default=10, converter=whole)
     """M."""
 
     def __check_init__(self):

@@ -8,7 +8,7 @@ import networkx as nx
 import numpy as np
 import scipy.sparse as sp
 
-from .weights import Topology, from_sparse
+from .weights import Topology, allowance, from_sparse
 
 
 def ring(n: int, self_weight: float | None = None) -> Topology:
@@ -79,6 +79,7 @@ def erdos_renyi(n: int, p: float, seed: int = 0) -> Topology:
     the same one for the same n, p and seed.
     """
     n = _count(n)
+    _count(seed, "seed", least=0)
     if not 0 < _number("p", p) <= 1:
         raise ValueError(f"p = {p:g}; expected a probability in (0, 1].")
     stream = np.random.default_rng(seed)
@@ -93,7 +94,10 @@ def erdos_renyi(n: int, p: float, seed: int = 0) -> Topology:
 
 
 def from_graph(graph: nx.Graph, weights: str = "metropolis", name: str = "graph") -> Topology:
-    """A topology from an undirected networkx graph; its nodes, in their order, become agents 0 … n−1.
+    """A topology from an undirected networkx graph.
+
+    Where the nodes are 0 … n−1, node i becomes agent i; else they become agents in the order in which the
+    graph lists them. `topology.nodes` tells.
 
     `weights` is a rule, with d_i the degree of agent i,
 
@@ -107,11 +111,12 @@ def from_graph(graph: nx.Graph, weights: str = "metropolis", name: str = "graph"
         raise TypeError(f"Got a {type(graph).__name__}; expected a networkx Graph. hg.from_weights takes a matrix.")
     if graph.is_directed() or graph.is_multigraph():
         raise ValueError("Got a directed graph or a multigraph; expected an undirected networkx.Graph.")
-    index = {node: i for i, node in enumerate(graph)}
+    nodes = tuple(range(len(graph)) if set(graph) == set(range(len(graph))) else graph)
+    index = {node: i for i, node in enumerate(nodes)}
     pairs = [(index[a], index[b]) for a, b in graph.edges if a != b]
     i, j = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
     values = _edge_weights(graph, weights, i, j)
-    return _symmetric(len(index), i, j, values, name)
+    return _symmetric(nodes, i, j, values, name)
 
 
 def from_weights(W) -> Topology:
@@ -126,7 +131,20 @@ def from_weights(W) -> Topology:
         raise TypeError(f"W has entries of type {matrix.dtype}; expected real numbers, row i the weights of agent i.")
     if matrix.ndim != 2:
         raise ValueError(f"W has {matrix.ndim} axes; expected a square matrix, one row and one column per agent.")
+    _check_precision(matrix)
     return from_sparse(matrix, "weights")
+
+
+def _check_precision(W: np.ndarray | sp.csr_array) -> None:
+    """Refuses rows that miss 1 by no more than the rounding of their type, which is not the one in use here."""
+    if W.shape[0] != W.shape[1] or W.dtype not in (np.float16, np.float32):
+        return
+    missing = np.abs(W.astype(np.float64).sum(axis=1) - 1).max(initial=0)
+    if allowance(W.shape[0]) < missing <= W.shape[0] * float(np.finfo(W.dtype).eps):
+        raise ValueError(
+            f"W has dtype {W.dtype}, in whose rounding its rows miss 1 by up to {missing:.1e}; expected sums of 1 to "
+            "within the rounding of float64. Compute the weights in float64."
+        )
 
 
 def _edge_weights(graph: nx.Graph, rule: str, i: np.ndarray, j: np.ndarray) -> np.ndarray:
@@ -154,10 +172,11 @@ def _edge_weights(graph: nx.Graph, rule: str, i: np.ndarray, j: np.ndarray) -> n
         ) from None
 
 
-def _symmetric(n: int, i: np.ndarray, j: np.ndarray, values: np.ndarray, name: str) -> Topology:
+def _symmetric(nodes: tuple, i: np.ndarray, j: np.ndarray, values: np.ndarray, name: str) -> Topology:
     """W from one weight per undirected edge; the diagonal takes what the rows lack to 1."""
+    n = len(nodes)
     off = sp.coo_array((np.tile(values, 2), (np.concatenate([i, j]), np.concatenate([j, i]))), shape=(n, n)).tocsr()
-    return from_sparse(off + sp.diags_array(1 - off.sum(axis=1)), name)
+    return from_sparse(off + sp.diags_array(1 - off.sum(axis=1)), name, nodes)
 
 
 def _from_offsets(n: int, pairs: list[tuple[int, int]], name: str) -> Topology:
@@ -166,11 +185,11 @@ def _from_offsets(n: int, pairs: list[tuple[int, int]], name: str) -> Topology:
     return from_graph(graph, name=name)
 
 
-def _count(n: int | np.integer, what: str = "The number of agents") -> int:
+def _count(n: int | np.integer, what: str = "The number of agents", least: int = 1) -> int:
     if isinstance(n, bool) or not isinstance(n, (int, np.integer)):
         raise TypeError(f"{what} is {n!r}; expected an integer.")
-    if n < 1:
-        raise ValueError(f"{what} is {n}; expected at least 1.")
+    if n < least:
+        raise ValueError(f"{what} is {n}; expected at least {least}.")
     return int(n)
 
 

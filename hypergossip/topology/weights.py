@@ -30,6 +30,8 @@ class Topology:
     sparse: sp.csr_array
     """W, with entries for edges and self-weights only."""
     name: str = "weights"
+    nodes: tuple | None = None
+    """The nodes of the graph that the topology was made of: agent i was `nodes[i]`. None where there was none."""
 
     def __post_init__(self):
         if not isinstance(self.sparse, sp.csr_array):
@@ -101,7 +103,7 @@ class Topology:
         return f"Topology({self.name}: {self.n} agents, {len(self.edges) // 2} edges, rho = {self.rho:.4g})"
 
 
-def from_sparse(weights, name: str) -> Topology:
+def from_sparse(weights, name: str, nodes: tuple | None = None) -> Topology:
     """A topology from any matrix, brought into one canonical form.
 
     Weights of rounding's size are zeros: 1 − Σ_j w_ij leaves them, of either sign, where an agent
@@ -111,7 +113,12 @@ def from_sparse(weights, name: str) -> Topology:
     csr.sum_duplicates()
     csr.data[np.abs(csr.data) < _ROUNDING] = 0
     csr.eliminate_zeros()
-    return Topology(csr, name)
+    return Topology(csr, name, nodes)
+
+
+def allowance(n: int) -> float:
+    """What a row of n agents' weights may miss 1 by."""
+    return _ROUNDING * n
 
 
 def check(w: sp.csr_array) -> None:
@@ -128,7 +135,7 @@ def check(w: sp.csr_array) -> None:
     if (entries.data < 0).any():
         i, j = _first(entries, entries.data < 0)
         raise ValueError(f"W[{i}, {j}] = {w[i, j]:g} is negative; expected weights ≥ 0.")
-    _check_symmetry_and_sums(w, tolerance=_ROUNDING * n)
+    _check_symmetry_and_sums(w, allowance(n))
     _check_mixing(w)
 
 
