@@ -34,6 +34,7 @@ from .metrics import (
 from .network import Agent, Witness
 from .run import Progress, run
 from .trace import Trace
+from .analysis import Analysis, Recommendation, analyse, recommend
 from .wire import Communication, Traffic
 from .errors import CheckpointDamaged, CheckpointMismatch, Diverged, UnconvergedWarning
 
@@ -42,6 +43,7 @@ __version__ = "0.1.0"
 __all__ = [
     "AID",
     "Agent",
+    "Analysis",
     "CheckpointDamaged",
     "CheckpointMismatch",
     "Communication",
@@ -55,12 +57,14 @@ __all__ = [
     "Problem",
     "Progress",
     "Ragged",
+    "Recommendation",
     "Simulated",
     "Topology",
     "Trace",
     "Traffic",
     "UnconvergedWarning",
     "Witness",
+    "analyse",
     "complete",
     "disagreement",
     "erdos_renyi",
@@ -74,6 +78,7 @@ __all__ = [
     "lower_residual",
     "movement",
     "path",
+    "recommend",
     "ring",
     "run",
     "stack_ragged",
