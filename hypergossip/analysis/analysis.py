@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
@@ -19,7 +19,7 @@ from . import derivatives as of
 from .constants import Constants, constants_at, worst
 from .foresight import Finding, foresee
 from .outer import Outer, outer_at, solution
-from .similarity import PLAUSIBLE_UP_TO, Similarity, similarity
+from .similarity import Similarity, similarity
 from .stability import WAYS, Modes, Way
 from .table import as_text
 from .theorems import Theory
@@ -81,11 +81,15 @@ class Analysis:
         """Whether Assumption 4 is plausible; None if that cannot be judged."""
         if math.isnan(self.similarity.ratio):
             return None
-        return self.similarity.ratio <= PLAUSIBLE_UP_TO
+        return self.similarity.ratio <= self.similarity.chance
 
     def guaranteed(self, way: Way) -> float:
         """The smallest guaranteed limit over the points."""
         return min(limits[way.name].guaranteed for limits in self.limits.values())
+
+    def exact(self, way: Way) -> float:
+        """The smallest limit for these agents' Hessians over the points."""
+        return min(limits[way.name].exact for limits in self.limits.values())
 
     def foresee(self, algorithm: Algorithm) -> list[Finding]:
         """What can be said of an algorithm's steps before any run."""
@@ -101,6 +105,7 @@ def analyse(
     algorithm: Algorithm | None = None,
     *,
     points: Sequence[tuple[PyTree, PyTree]] | None = None,
+    batch_size: int = 32,
     seed: int = 0,
 ) -> Analysis:
     """Estimates the constants of the paper's assumptions at points, and what follows from them.
@@ -108,12 +113,15 @@ def analyse(
     - `algorithm`: its steps are judged too, as `Analysis.foresee` does later.
     - `points`: pairs (x, y) of pytrees like one agent's start, where parts that are agents' own have
       an agents' axis in front; the start (x̄_0, ȳ_0) and (x̄_0, y*(x̄_0)) if not given.
+    - `batch_size`: the rows that `hg.DSBO` is to draw; small batches have larger Hessians.
     - `seed`: of the random directions and of the rows drawn.
 
     Nothing is run. The cost is that of some hundred products with the Hessians, and of the exact
     solves of `hg.hypergradient_norm` at two points per dimension of x (or per Lanczos step).
     """
-    _check(problem, topology, algorithm, seed)
+    _check(problem, topology, algorithm)
+    check_count("batch_size", batch_size)
+    check_count("seed", seed, least=0)
     view = View.of(problem)
     start = view.start(problem)
     chosen, notes = _default_points(view, start) if points is None else (_given_points(view, start, points), [])
@@ -133,16 +141,14 @@ def analyse(
         points=tuple(point.name for point in chosen),
         constants=constants,
         outer=_worst_outer(found),
-        similarity=similarity(problem, view, chosen, seed),
+        similarity=similarity(problem, view, chosen, batch_size, seed),
         limits=limits,
         notes=(*notes, *_shortcomings(constants, found, failed)),
     )
-    if algorithm is None:
-        return analysis
-    return Analysis(**{**vars(analysis), "findings": tuple(foresee(analysis, algorithm))})
+    return analysis if algorithm is None else replace(analysis, findings=tuple(foresee(analysis, algorithm)))
 
 
-def _check(problem: Any, topology: Any, algorithm: Any, seed: Any) -> None:
+def _check(problem: Any, topology: Any, algorithm: Any) -> None:
     order = "The order is analyse(problem, topology, algorithm)."
     if not isinstance(problem, Problem):
         raise TypeError(f"Got {problem!r}; expected an hg.Problem. {order}")
@@ -154,7 +160,6 @@ def _check(problem: Any, topology: Any, algorithm: Any, seed: Any) -> None:
         raise ValueError(
             f"The problem has data of {problem.n} agents, the topology has {topology.n}; expected the same."
         )
-    check_count("seed", seed, least=0)
 
 
 def _default_points(view: View, start: Point) -> tuple[list[Point], list[str]]:
@@ -191,7 +196,8 @@ def _limits(view: View, point: Point, topology: Topology) -> tuple[dict[str, Lim
     high, found, failed = hessians.extremes().high, {}, []
     for way in WAYS:
         exact, converged = way.limit(hessians, topology)
-        found[way.name] = Limits(way.guaranteed(topology.smallest, high), exact)
+        guaranteed = way.guaranteed(topology.smallest, high)
+        found[way.name] = Limits(guaranteed, exact if exact > guaranteed else guaranteed)  # estimates can be NaN
         failed += [] if converged else [f"the limit of {way.name} at the {point.name}"]
     return found, failed
 
@@ -201,8 +207,11 @@ def _worst_outer(found: list[Outer]) -> Outer:
     known = [one for one in found if not one.failure]
     if not known:
         return found[-1]
-    ends = {"low": min(one.low for one in known), "high": max(one.high for one in known)}
-    return Outer(known[-1].gradient, **ends, own=max(one.own for one in known), surrogate=known[-1].surrogate)
+    low, high, own = (pick(getattr(one, name) for one in known) for name, pick in _WORST.items())
+    return replace(known[-1], low=low, high=high, own=own)
+
+
+_WORST = {"low": min, "high": max, "own": max}
 
 
 def _shortcomings(constants: Constants, found: list[Outer], failed: list[str]) -> list[str]:

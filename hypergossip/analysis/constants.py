@@ -24,9 +24,9 @@ class Constants:
     """μ: the smallest eigenvalue of any ∇²_y g_i."""
     L_g1: float
     """L_{g,1}: the largest eigenvalue of any ∇²_y g_i."""
-    mean_mu: float
+    low: float
     """The smallest eigenvalue of H = mean_i ∇²_y g_i."""
-    mean_L: float
+    high: float
     """The largest eigenvalue of H."""
     L_f1: float
     """L_{f,1}: the largest |eigenvalue| of any ∇²f_i in (x, y)."""
@@ -57,15 +57,15 @@ def constants_at(view: View, point: Point, seed: int) -> Constants:
     found: dict[str, tuple[float, Extremes]] = {
         "mu": (each.low, each),
         "L_g1": (each.high, each),
-        "mean_mu": (mean.low, mean),
-        "mean_L": (mean.high, mean),
+        "low": (mean.low, mean),
+        "high": (mean.high, mean),
         "L_f1": (upper.largest, upper),
         "J": (float(np.sqrt(max(jacobian.high, 0.0))), jacobian),
     }
     return Constants(
         **{name: value for name, (value, _) in found.items()},
-        L_f0=float(of.largest_gradient(view, point)),
-        L_g2=float(of.third_derivative(view, point, _directions(view, point, seed), _CLIMB)),
+        L_f0=float(of.largest_gradient(view, point.x, point.y)),
+        L_g2=float(of.third_derivative(view, point.x, point.y, _directions(view, point, seed), _CLIMB)),
         unconverged=tuple(name for name, (_, ends) in found.items() if not ends.converged),
     )
 
@@ -74,7 +74,7 @@ def worst(every: list[Constants]) -> Constants:
     """The smallest μ and the largest of everything else."""
     names = [field.name for field in fields(Constants) if field.name != "unconverged"]
     together = {name: [getattr(one, name) for one in every] for name in names}
-    values = {name: min(found) if name in ("mu", "mean_mu") else max(found) for name, found in together.items()}
+    values = {name: min(found) if name in ("mu", "low") else max(found) for name, found in together.items()}
     unconverged = {name: None for one in every for name in one.unconverged}
     return Constants(**values, unconverged=tuple(unconverged))
 

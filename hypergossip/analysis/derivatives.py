@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Scalar
 
-from ..exact import Solver
+from ..exact import Answer, Solver
 from ..local import Local, Rq
 from ..parts import Rp
 from .spectra import Blocks
@@ -52,25 +52,25 @@ def mean_upper_curvature(view: View, point: Point) -> Blocks:
 
 
 @eqx.filter_jit
-def largest_gradient(view: View, point: Point) -> Scalar:
+def largest_gradient(view: View, x: Rp, y: Rq) -> Scalar:
     """max_i ‖∇f_i‖, in (x, y) together."""
 
     def norm(local: Local, x: Array) -> Scalar:
-        gradient = jax.grad(local.f, argnums=(0, 1))(x, point.y)
+        gradient = jax.grad(local.f, argnums=(0, 1))(x, y)
         return jnp.sqrt(sum(jnp.vdot(part, part) for part in gradient))
 
-    return jnp.max(jax.vmap(norm)(view.agents, view.each(point.x)))
+    return jnp.max(jax.vmap(norm)(view.agents, view.each(x)))
 
 
 @eqx.filter_jit
-def third_derivative(view: View, point: Point, directions: Float[Array, "starts n m"], iterations: int) -> Scalar:
+def third_derivative(view: View, x: Rp, y: Rq, directions: Float[Array, "starts n m"], iterations: int) -> Scalar:
     """The largest ‖D³g_i[d, d, ·]‖ seen along  d ← ±D³g_i[d, d, ·] / ‖·‖, over all agents and starts: from below.
 
     D³g_i is symmetric, so that its norm is attained with all its arguments equal.
     """
 
     def one(local: Local, x: Array, d: Array) -> Scalar:
-        z = jnp.concatenate([x, point.y])
+        z = jnp.concatenate([x, y])
 
         def along(z: Array, d: Array) -> Array:
             return jax.jvp(lambda z: jax.grad(_joint(local.g, x.size))(z), (z,), (d,))[1]
@@ -87,30 +87,35 @@ def third_derivative(view: View, point: Point, directions: Float[Array, "starts 
         return jax.lax.fori_loop(0, iterations, climb, first)[1]
 
     per_agent = jax.vmap(one, in_axes=(0, 0, 0))
-    return jnp.max(jax.vmap(lambda d: per_agent(view.agents, view.each(point.x), d))(directions))
+    return jnp.max(jax.vmap(lambda d: per_agent(view.agents, view.each(x), d))(directions))
+
+
+class Exact(NamedTuple):
+    """y*(x) and ∇Φ(x), by exact solves over all agents."""
+
+    lower: Answer
+    gradient: Answer
+
+
+def exact_at(view: View, solver: Solver, x: Rp, start: Rq) -> Exact:
+    """The exact answers at one x, from the guess `start` at y*(x)."""
+    return jax.tree.map(lambda leaf: leaf[0], exact_at_two(view, solver, jnp.stack([x, x]), start))
 
 
 @eqx.filter_jit
-def lower_solution(view: View, solver: Solver, x: Rp, start: Rq) -> Any:
-    """y*(x) over all agents."""
-    return solver.lower(view.pooled, _identity, x, start)
+def exact_at_two(view: View, solver: Solver, xs: Float[Array, "2 p"], start: Rq) -> Exact:
+    """The exact answers at two x, one after the other: a form for one point would be compiled beside it."""
 
+    def solve(x: Rp) -> Exact:
+        lower = solver.lower(view.pooled, _identity, x, start)
+        return Exact(lower, solver.hypergradient_at(view.pooled, _identity, x, lower))
 
-@eqx.filter_jit
-def hypergradient(view: View, solver: Solver, x: Rp, start: Rq) -> Any:
-    """∇Φ(x) over all agents."""
-    return solver.hypergradient(view.pooled, _identity, x, start)
-
-
-@eqx.filter_jit
-def hypergradients(view: View, solver: Solver, xs: Float[Array, "points p"], start: Rq) -> Any:
-    """∇Φ at several points."""
-    return jax.lax.map(lambda x: solver.hypergradient(view.pooled, _identity, x, start), xs)
+    return jax.lax.map(solve, xs)
 
 
 @eqx.filter_jit
 def surrogate(view: View, solver: Solver, x: Rp, start: Rq) -> tuple[Rp, Array]:
-    """mean_i [∇_x f_i − J_i H_i⁻¹ ∇_y f_i] at (x, y_i*(x)), every agent for itself; and whether all solves converged."""
+    """mean_i [∇_x f_i − J_i H_i⁻¹ ∇_y f_i] at (x, y_i*(x)), every agent for itself; whether all solves converged."""
 
     def alone(local: Local, x: Array) -> Any:
         return solver.hypergradient(local, _identity, x, start)

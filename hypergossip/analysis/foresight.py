@@ -103,8 +103,8 @@ def _judged(
         sure = factor > OUTRUN or analysis.constants.L_g2 <= _CONSTANT * analysis.constants.L_g1
         hope = "" if sure else ", unless the Hessians fall as x and y move"
         text = (
-            f"{said} {value / exact:.3g} times the limit {exact:.3g} of {way.name} at the {where} with this W: errors grow "
-            f"{factor:.2g}-fold in every outer iteration{hope}. Choose at most {min(proven, exact):.3g} ({words})."
+            f"{said} {value / exact:.3g} times the limit {exact:.3g} of {way.name} at the {where} with this W: errors "
+            f"grow {factor:.2g}-fold in every outer iteration{hope}. Choose at most {min(proven, exact):.3g} ({words})."
         )
         return Finding(DIVERGES if sure else BEYOND, about, value, exact, text)
     if value > proven:

@@ -40,12 +40,14 @@ class Outer:
         return max(abs(self.low), abs(self.high))
 
 
-UNKNOWN = Outer(*[float("nan")] * 5)
+def _unknown(why: str) -> Outer:
+    nan = float("nan")
+    return Outer(nan, nan, nan, nan, nan, failure=why)
 
 
 def solution(view: View, start: Point) -> tuple[Point, str]:
     """(x̄_0, y*(x̄_0)), and why it is not that, if it is not."""
-    answer = of.lower_solution(view, Solver(), start.x, start.y)
+    answer = of.exact_at(view, Solver(), start.x, start.y).lower
     if bool(answer.converged):
         return Point("solution", start.x, answer.value), ""
     why = f"the exact solve for y* stopped at relative residual {float(answer.residual):.1e}"
@@ -55,10 +57,10 @@ def solution(view: View, start: Point) -> tuple[Point, str]:
 def outer_at(view: View, point: Point) -> Outer:
     """Φ at a point's x, the exact solves starting from its y."""
     solver = Solver()
-    answer = of.hypergradient(view, solver, point.x, point.y)
+    answer = of.exact_at(view, solver, point.x, point.y).gradient
     if not bool(answer.converged):
         why = f"the exact solves for the gradient of Phi stopped at relative residual {float(answer.residual):.1e}"
-        return Outer(*[float("nan")] * 5, failure=why)
+        return _unknown(why)
     gradient = float(jnp.linalg.norm(answer.value))
     mean, every = of.surrogate(view, solver, point.x, point.y)
     error = float(jnp.linalg.norm(mean - answer.value)) / gradient if bool(every) and gradient > 0 else float("nan")
@@ -79,7 +81,7 @@ def _differences(view: View, solver: Solver, point: Point, v: Float[Array, "1 p"
     x, size = point.x, jnp.linalg.norm(v)
     # The third root of rounding balances the error of the formula with that of the solves.
     step = float(jnp.finfo(x.dtype).eps) ** (1 / 3) * jnp.maximum(_scale(x), 1e-3) / jnp.where(size > 0, size, 1)
-    beside = of.hypergradients(view, solver, jnp.stack([x + step * v[0], x - step * v[0]]), point.y)
+    beside = of.exact_at_two(view, solver, jnp.stack([x + step * v[0], x - step * v[0]]), point.y).gradient
     change = (beside.value[0] - beside.value[1]) / (2 * step)
     return jnp.where(jnp.all(beside.converged), change, jnp.nan)[None]
 

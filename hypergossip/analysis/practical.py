@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from ..algorithms import DBOGT, DoubleLoop
 from .foresight import outer_limit, outer_way
-from .settings import Choice, Settings, oracle_for
+from .settings import Choice, Settings, batch_size_for, oracle_for
 from .stability import GOSSIP, LOCAL, TRACKED, Way
 
 if TYPE_CHECKING:
@@ -15,11 +17,17 @@ if TYPE_CHECKING:
 
 MARGIN = 0.8
 """Of a stability limit."""
-LEFT_OVER = 0.1
+LEFT_OVER = 0.5
 """What is left of an inner error after one outer iteration; the errors go on, so this much is enough."""
+COLD = 0.2
+"""The same of an oracle that starts anew every time: what it leaves is an error of every hypergradient."""
 ACCURACY = 1e-6
 """The fall of ‖∇Φ‖ that the predicted number of outer iterations is for."""
-_RESERVE = 1.5
+DESCENT = 1e-3
+"""What K iterations of DBO and DSBO, whose bias or noise grows with the step, leave of the slowest descent."""
+_WITHIN = f"{MARGIN:g} of the stability limit, L_own its curvature"
+_FASTEST = f"the fastest within {MARGIN:g} of the stability limit for these agents"
+_RESERVE = 1.25
 """Of the predicted number: ∇Φ's modes mix with the network's."""
 _MOST = 10_000
 """Inner iterations at most."""
@@ -28,7 +36,7 @@ _MOST = 10_000
 def practical_settings(
     kind: type[DoubleLoop], analysis: Analysis, steps: int, homogeneous: bool
 ) -> tuple[Settings, float]:
-    """Settings for K = `steps`, and after how many outer iterations ‖∇Φ‖ is 1e-6 of its start (NaN if unknown)."""
+    """Settings for K = `steps`; and after how many outer iterations DBOGT leaves 1e-6 of ‖∇Φ‖, NaN if unknown."""
     outer_step, needed = _outer(kind, analysis, steps)
     way = LOCAL if homogeneous else GOSSIP if kind.stochastic else TRACKED
     inner_step, inner_iterations = _inner(kind, analysis, way)
@@ -44,6 +52,7 @@ def practical_settings(
         oracle_step=oracle_step,
         oracle_iterations=oracle_iterations,
         carry=_carry(kind, homogeneous),
+        batch_size=batch_size_for(kind, analysis.similarity.batch_size),
     )
     return settings, needed
 
@@ -55,62 +64,58 @@ def _carry(kind: type[DoubleLoop], homogeneous: bool) -> Choice:
 
 
 def _outer(kind: type[DoubleLoop], analysis: Analysis, steps: int) -> tuple[Choice, float]:
-    """The step of least contraction within the margin, or that of which K steps suffice; and the K for 1e-6."""
+    """The step, and the outer iterations to 1e-6 if there is a tracker to make that possible."""
     outer, way = analysis.outer, outer_way(kind)
     if math.isnan(outer.high):
         raise ValueError(
             f"No practical outer step: {outer.failure}. Expected exact solves that converge at the start; scale the "
-            "losses, give points to hg.analyse, or take the safe settings from hg.recommend's theorems by hand."
+            "losses, or give points to hg.analyse."
         )
     limit = MARGIN * outer_limit(analysis, kind)
     if not math.isfinite(limit):
-        raise ValueError(
-            "No practical outer step: Phi has no curvature at the points. Expected some; give other points."
-        )
+        raise ValueError("No practical outer step: Phi has no curvature at the points. Expected some; give others.")
     if outer.low <= 0:
-        return Choice(
-            limit / 2, "half of the stability limit with L_own, within a margin; Phi is not convex here"
-        ), math.nan
-    mean, each = (outer.low, outer.high), (outer.low, max(outer.own, outer.high))
-    step, rate = analysis.modes.best_step(way, limit, mean, each)
-    source = f"the fastest within {MARGIN:g} of the stability limit with L_own"
-    if not issubclass(kind, DBOGT):
-        enough = math.log(1 / ACCURACY) / (outer.low * steps)
-        if enough < step:
-            step, source = enough, "K steps suffice at Phi's least curvature, and the bias falls with the step"
-            rate = analysis.modes.contraction(way, step, mean, each)
-    return Choice(step, source), math.ceil(_RESERVE * _iterations(rate, ACCURACY))
+        return Choice(limit / 2, f"half of {_WITHIN}, as Phi is not convex at the points"), math.nan
+    step, rate = analysis.modes.best_step(way, limit, (outer.low, outer.high), (outer.low, max(outer.own, outer.high)))
+    if issubclass(kind, DBOGT):
+        needed = _RESERVE * math.log(ACCURACY) / math.log(rate) if 0 < rate < 1 else math.nan
+        return Choice(step, f"the fastest within {_WITHIN}"), float(np.ceil(needed))
+    enough = math.log(1 / DESCENT) / (outer.low * steps)
+    if enough < step:
+        source = f"leaves {DESCENT:g} of Phi's flattest direction after K steps; bias and noise fall with the step"
+        return Choice(enough, source), math.nan
+    return Choice(step, f"the fastest within {_WITHIN}"), math.nan
 
 
 def _inner(kind: type[DoubleLoop], analysis: Analysis, way: Way) -> tuple[Choice, Choice]:
-    step, count = _descent(analysis, way, kind.stochastic)
-    source = f"the fastest within {MARGIN:g} of {way.formula()}"
-    return Choice(step, source), Choice(count, f"leaves {LEFT_OVER:g} of the error in y")
+    step, count = _descent(analysis, way, kind.stochastic, LEFT_OVER)
+    return Choice(step, _FASTEST), Choice(count, f"leaves {LEFT_OVER:g} of the error in y, which goes on")
 
 
 def _oracle(kind: type[DoubleLoop], analysis: Analysis, homogeneous: bool) -> tuple[Choice, Choice]:
+    c, left = analysis.constants, COLD if kind.stochastic else LEFT_OVER
+    source = f"leaves {left:g} of the error in the linear system"
     if not homogeneous:
-        step, count = _descent(analysis, TRACKED, kind.stochastic)
-        source = f"the fastest within {MARGIN:g} of {TRACKED.formula()}"
-        return Choice(step, source), Choice(count, f"leaves {LEFT_OVER:g} of the error in Z or z")
-    c = analysis.constants
+        step, count = _descent(analysis, TRACKED, kind.stochastic, left)
+        return Choice(step, _FASTEST), Choice(count, source)
     if kind.stochastic:
         step = MARGIN / max(c.L_g1, analysis.similarity.sampled_high)
-        return Choice(step, f"{MARGIN:g}/L of mini-batches"), Choice(
-            _iterations(1 - step * c.mu, LEFT_OVER), "leaves 0.1"
-        )
+        return Choice(step, f"{MARGIN:g}/L of mini-batches"), Choice(_iterations(1 - step * c.mu, left), source)
     root = math.sqrt(c.L_g1 / c.mu)
-    count = _iterations((root - 1) / (root + 1), LEFT_OVER)
-    return Choice(None, "conjugate gradients have none"), Choice(count, f"leaves {LEFT_OVER:g} of the error in v")
+    count = _iterations((root - 1) / (root + 1), left)
+    return Choice(None, "conjugate gradients have none"), Choice(count, source)
 
 
-def _descent(analysis: Analysis, way: Way, stochastic: bool) -> tuple[float, int]:
-    """A step of fast contraction within the margin, and how often."""
+def _descent(analysis: Analysis, way: Way, stochastic: bool, left: float) -> tuple[float, int]:
+    """The step of fastest contraction within the margin, and how often until `left` of the error is left."""
     c = analysis.constants
-    high = max(c.L_g1, analysis.similarity.sampled_high) if stochastic else c.L_g1
-    limit = MARGIN * way.guaranteed(analysis.smallest, high)
-    step, rate = analysis.modes.best_step(way, limit, (c.mean_mu, c.mean_L), (c.mu, high))
-    return step, _iterations(rate, LEFT_OVER)
+    larger = max(1.0, analysis.similarity.sampled_high / c.L_g1) if stochastic else 1.0
+    limit = MARGIN * analysis.exact(way) / larger
+    # The pairs of the model are those that the exact limit allows: the worst agent's curvature does
+    # not meet the worst mode of W where that limit is above the one for any agents.
+    high = min(c.L_g1, way.guaranteed(analysis.smallest, 1.0) / analysis.exact(way))
+    step, rate = analysis.modes.best_step(way, limit, (c.low, c.high), (c.mu, high))
+    return step, _iterations(rate, left)
 
 
 def _iterations(rate: float, left: float) -> int:

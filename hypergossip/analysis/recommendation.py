@@ -27,8 +27,8 @@ class Recommendation:
     practical: Settings
     """From the direct estimates and the stability limits; not proven, measured."""
     needed: float
-    """After how many outer iterations the practical settings leave 1e-6 of ‖∇Φ‖ (of DBO and DSBO: above the
-    bias and the noise), if Φ's curvature stays what it is at the points; NaN where Φ is not convex there."""
+    """After how many outer iterations practical DBOGT leaves 1e-6 of ‖∇Φ‖, if Φ's curvature stays what it is at the
+    points; NaN where Φ is not convex there, and for DBO and DSBO, of which bias or noise stays."""
 
     def algorithm(self, **others: Any) -> DoubleLoop:
         """The practical algorithm; `safe.algorithm()` is the other one."""
@@ -42,8 +42,8 @@ class Recommendation:
         lines += [f"  {name:<18}  {safe[name]!s:>20}  {practical[name]!s:>20}" for name in safe]
         for title, choices in (("safe", safe), ("practical", practical)):
             lines += ["", f"{title}:", *(f"  {name:<18}  {choice.source}" for name, choice in choices.items())]
-        told = "unknown, as Phi is not convex at the points" if math.isnan(self.needed) else f"{self.needed:.0f}"
-        lines += ["", f"outer iterations to 1e-6 of the gradient of Phi, as far as bias and noise allow: {told}"]
+        if not math.isnan(self.needed):
+            lines += ["", f"practical: 1e-6 of the gradient of Phi is left after {self.needed:.0f} outer iterations"]
         return "\n".join(lines)
 
 
@@ -64,7 +64,7 @@ def recommend(
     if not analysis.constants.mu > 0:
         raise ValueError(
             f"The analysis found mu = {analysis.constants.mu:.3g}: some agent's g_i is not strongly convex in y at "
-            f"{' or '.join(analysis.points)}; expected mu > 0, without which no theorem applies. Regularise the lower loss."
+            f"{' or '.join(analysis.points)}; expected mu > 0, without which no theorem applies. Regularise g."
         )
     practical, needed = practical_settings(kind, analysis, steps, homogeneous)
     return Recommendation(steps, safe_settings(kind, analysis, steps, homogeneous), practical, needed)

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from ..algorithms import DBO, DBOGT, DoubleLoop
-from .settings import Choice, Decaying, Settings, oracle_for
+from .settings import Choice, Decaying, Settings, batch_size_for, oracle_for
 from .stability import GOSSIP, TRACKED
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ def safe_settings(kind: type[DoubleLoop], analysis: Analysis, steps: int, homoge
         carry=Choice(
             not kind.stochastic or homogeneous, "the theorems allow either; JHIP is fragile carried on in DSBO"
         ),
+        batch_size=batch_size_for(kind, analysis.similarity.batch_size),
         **inner,
     )
 
@@ -87,7 +88,7 @@ def _tracked(analysis: Analysis, steps: int) -> dict[str, Choice]:
     """Agents that differ, full data: tracked gossip for y and for the oracle."""
     c = analysis.constants
     step, rate = analysis.modes.best_step(
-        TRACKED, _BELOW * analysis.guaranteed(TRACKED), (c.mean_mu, c.mean_L), (c.mu, c.L_g1)
+        TRACKED, _BELOW * analysis.guaranteed(TRACKED), (c.low, c.high), (c.mu, c.L_g1)
     )
     number = max(1, math.ceil(2 * math.log(max(steps, 2)) / -math.log(rate)))
     source = f"below {TRACKED.formula()}, the limit for any agents; the theorem's constant is open"

@@ -55,22 +55,29 @@ class Settings:
     oracle_iterations: Choice
     """N, or M for `hg.Neumann`."""
     carry: Choice
+    batch_size: Choice | None = None
+    """DSBO's."""
 
     def algorithm(self, **others: Any) -> DoubleLoop:
-        """The algorithm, ready to run; `others` are further fields, such as `batch_size`."""
-        return self.kind(
-            outer_step=self.outer_step.value,
-            inner_step=self.inner_step.value,
-            inner_iterations=self.inner_iterations.value,
-            hypergradient=_built(self.oracle.value, self.oracle_step.value, self.oracle_iterations.value),
-            homogeneous=self.homogeneous,
-            carry=self.carry.value,
-            **others,
-        )
+        """The algorithm, ready to run; `others` are further fields, or replace these."""
+        values = {
+            "outer_step": self.outer_step.value,
+            "inner_step": self.inner_step.value,
+            "inner_iterations": self.inner_iterations.value,
+            "hypergradient": _built(self.oracle.value, self.oracle_step.value, self.oracle_iterations.value),
+            "homogeneous": self.homogeneous,
+            "carry": self.carry.value,
+            **({} if self.batch_size is None else {"batch_size": self.batch_size.value}),
+        }
+        return self.kind(**{**values, **others})
 
     def choices(self) -> dict[str, Choice]:
         """The choices by name."""
         return {f.name: value for f in fields(self) if isinstance(value := getattr(self, f.name), Choice)}
+
+
+def batch_size_for(kind: type[DoubleLoop], batch_size: int) -> Choice | None:
+    return Choice(batch_size, "as given to hg.analyse") if kind.stochastic else None
 
 
 def _built(kind: type[Oracle], step: Step, iterations: int) -> Oracle:

@@ -17,7 +17,7 @@ from ..topology import Topology
 _DENSE_BLOCK = 128
 _DENSE_WHOLE = 1200
 _TOLERANCES = (1e-6, 1e-2)
-_ITERATIONS = 300
+_RESTARTS = 30
 
 
 class Extremes(NamedTuple):
@@ -122,7 +122,7 @@ def _lanczos(blocks: Blocks, which: str, mixing: dict[str, spla.LinearOperator] 
                 which=which,
                 v0=start,
                 tol=tolerance,
-                maxiter=_ITERATIONS,
+                maxiter=_RESTARTS,
                 ncv=min(length, 40),
                 return_eigenvectors=False,
                 **(mixing or {}),

@@ -28,7 +28,7 @@ def _rows(analysis: Analysis) -> list[tuple[str, float, str]]:
     return [
         ("mu", c.mu, "smallest eigenvalue of any agent's lower Hessian"),
         ("L_g1", c.L_g1, "largest eigenvalue of any agent's lower Hessian"),
-        ("mu, L of the mean", c.mean_mu, f"to {c.mean_L:.4g}: eigenvalues of the mean lower Hessian"),
+        ("mu, L of the mean", c.low, f"to {c.high:.4g}: eigenvalues of the mean lower Hessian"),
         ("L_f1", c.L_f1, "largest |eigenvalue| of any upper Hessian in (x, y)"),
         ("L_f0", c.L_f0, "largest upper gradient"),
         ("|J|", c.J, "largest norm of any cross derivative of g_i"),
@@ -67,7 +67,7 @@ def _sentences(analysis: Analysis) -> list[str]:
         judged = "plausible" if analysis.plausibly_homogeneous else "not plausible"
         first = (
             f"One distribution for all agents' lower data (Assumption 4) is {judged}: their gradients lie "
-            f"{similarity.ratio:.3g} times as far apart as sampling explains."
+            f"{similarity.ratio:.3g} times as far apart as sampling explains (chance: up to {similarity.chance:.3g})."
         )
     if math.isnan(error):
         return [first, "What homogeneous=True would get wrong is unknown: exact solves failed, or the gradient is 0."]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -46,14 +47,13 @@ class View(eqx.Module):
     @staticmethod
     def of(problem: Problem) -> View:
         one_x, one_y = jax.tree.map(lambda leaf: leaf[0], (problem.x0, problem.y0))
-        of_one, of_y = Layout.of(one_x, _nothing(one_x)), Layout.of(one_y, _nothing(one_y))
-        long_x = _long(problem, problem.x0)
-        of_long = Layout.of(long_x, _nothing(long_x))
+        of_one, of_y, of_long = map(_layout, (one_x, one_y, _long(problem, problem.x0)))
         axes = jax.tree.unflatten(of_one.structure, [0 if own else None for own in problem.own])
         data = problem.upper_data, problem.lower_data
         agents = Losses(problem.upper, problem.lower, of_one, of_y, problem.n)
-        means = (_MeanOverAgents(loss, axes) for loss in (problem.upper, problem.lower))
-        return View(Local(agents, *data), Local(Losses(*means, of_long, of_y, 1), *data), axes, problem.n)
+        mean_upper, mean_lower = (_MeanOverAgents(loss, axes) for loss in (problem.upper, problem.lower))
+        pooled = Losses(mean_upper, mean_lower, of_long, of_y, 1)
+        return View(Local(agents, *data), Local(pooled, *data), axes, problem.n)
 
     def each(self, x: Rp) -> Float[Array, "n p"]:
         """The long x as every agent's own flat x_i. Its transpose gathers the agents' gradients again."""
@@ -81,5 +81,13 @@ def _long(problem: Problem, x: PyTree) -> PyTree:
     return jax.tree.unflatten(structure, together)
 
 
-def _nothing(tree: PyTree) -> tuple[bool, ...]:
-    return (False,) * len(jax.tree.leaves(tree))
+def _layout(tree: PyTree) -> Layout:
+    """All leaves in one vector; the same object for trees alike, so that what is compiled for one serves the other."""
+    leaves, structure = jax.tree.flatten(tree)
+    return _layout_of(structure, tuple((leaf.shape, leaf.dtype) for leaf in leaves))
+
+
+@lru_cache(maxsize=64)
+def _layout_of(structure: Any, leaves: tuple[tuple[tuple[int, ...], Any], ...]) -> Layout:
+    tree = jax.tree.unflatten(structure, [jnp.zeros(shape, dtype) for shape, dtype in leaves])
+    return Layout.of(tree, (False,) * len(leaves))
