@@ -40,6 +40,7 @@ ORDER = (
     "trace",
     "arguments",
     "run",
+    "analysis",
     "__init__",
     "tasks",
     "experiments",

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import jax.numpy as jnp
 import numpy as np
 
 from ..algorithms import DBO, DBOGT, Algorithm, DoubleLoop
@@ -188,7 +187,7 @@ def _local_oracle(analysis: Analysis) -> Finding:
 
 
 def _value(step: Step) -> float:
-    value = step(jnp.zeros((), jnp.int32)) if callable(step) else step
+    value = step(0) if callable(step) else step
     return float(np.max(np.asarray(value)))
 
 

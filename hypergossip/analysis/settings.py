@@ -6,9 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
+import jax.numpy as jnp
+
 from ..algorithms import DoubleLoop
 from ..hypergradient import AID, HIGP, JHIP, Neumann, Oracle
-from ..steps import Step
 
 
 class Decaying(NamedTuple):
@@ -18,7 +19,7 @@ class Decaying(NamedTuple):
     delay: float
 
     def __call__(self, t: Any) -> Any:
-        return self.first / (1 + t / self.delay)
+        return self.first / (1 + jnp.asarray(t, jnp.result_type(float)) / self.delay)
 
     def __str__(self) -> str:
         return f"{self.first:.4g}/(1 + t/{self.delay:.4g})"
@@ -80,7 +81,7 @@ def batch_size_for(kind: type[DoubleLoop], batch_size: int) -> Choice | None:
     return Choice(batch_size, "as given to hg.analyse") if kind.stochastic else None
 
 
-def _built(kind: type[Oracle], step: Step, iterations: int) -> Oracle:
+def _built(kind: type[Oracle], step: Any, iterations: int) -> Oracle:
     builders: dict[type[Oracle], Callable[[], Oracle]] = {
         AID: lambda: AID(iterations=iterations),
         Neumann: lambda: Neumann(step=step, terms=iterations),

@@ -56,7 +56,7 @@ def similarity(problem: Problem, view: View, points: list[Point], batch_size: in
     return Similarity(ratio, chance, why, high, batch_size)
 
 
-def _ratio(problem: Problem, view: View, point: Point, keys: PRNGKeyArray, batch_size: int) -> tuple[float, float]:
+def _ratio(problem: Problem, view: View, point: Point, keys: Array, batch_size: int) -> tuple[float, float]:
     """The ratio at one point and what chance allows; NaN where an agent's rows do not differ.
 
     Under one distribution the ratio is that of a χ² of (n − 1) d over its mean, with
@@ -75,7 +75,7 @@ def _rows(problem: Problem) -> Array:
 
 
 @eqx.filter_jit
-def _drawn(problem: Problem, view: View, keys: PRNGKeyArray, batch_size: int) -> View:
+def _drawn(problem: Problem, view: View, keys: Array, batch_size: int) -> View:
     """The view through one mini-batch at every agent."""
 
     def draw(key: PRNGKeyArray, local: Local) -> Local:
@@ -85,9 +85,7 @@ def _drawn(problem: Problem, view: View, keys: PRNGKeyArray, batch_size: int) ->
 
 
 @eqx.filter_jit
-def _spreads(
-    problem: Problem, view: View, x: Rp, y: Rq, keys: PRNGKeyArray, batch_size: int
-) -> tuple[Scalar, Scalar, Scalar]:
+def _spreads(problem: Problem, view: View, x: Rp, y: Rq, keys: Array, batch_size: int) -> tuple[Scalar, Scalar, Scalar]:
     """The variance of ∇_y g_i between agents; what m_i rows of one distribution would give; and d."""
     each = view.each(x)
 

@@ -110,4 +110,4 @@ def _tracked_radius(lam: np.ndarray, step_h: np.ndarray) -> np.ndarray:
     """The spectral radius of [[λ, −η], [h(λ − 1), λ − ηh]]: roots of z² + (ηh − 2λ) z + λ² − ηh."""
     half, product = (2 * lam - step_h) / 2, lam**2 - step_h
     root = np.sqrt((half**2 - product).astype(complex))
-    return np.maximum(np.abs(half + root), np.abs(half - root))
+    return np.asarray(np.maximum(np.abs(half + root), np.abs(half - root)))

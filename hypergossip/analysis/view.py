@@ -55,12 +55,12 @@ class View(eqx.Module):
         pooled = Losses(mean_upper, mean_lower, of_long, of_y, 1)
         return View(Local(agents, *data), Local(pooled, *data), axes, problem.n)
 
-    def each(self, x: Rp) -> Float[Array, "n p"]:
+    def each(self, x: Rp) -> Float[Array, "n width"]:
         """The long x as every agent's own flat x_i. Its transpose gathers the agents' gradients again."""
         tree = self.pooled.losses.x.unravel(x)
         return jax.vmap(self.agents.losses.x.ravel, in_axes=(self.axes,), axis_size=self.n)(tree)
 
-    def mean_gradient(self, x: Rp, gradients: Float[Array, "n p"]) -> Rp:
+    def mean_gradient(self, x: Rp, gradients: Float[Array, "n width"]) -> Rp:
         """The agents' ∇_{x_i} as the gradient of their mean on the long x."""
         (gathered,) = jax.linear_transpose(self.each, x)(gradients)
         return gathered / self.n
