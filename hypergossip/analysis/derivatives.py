@@ -117,10 +117,10 @@ def exact_at_two(view: View, solver: Solver, xs: Float[Array, "2 p"], start: Rq)
 def surrogate(view: View, solver: Solver, x: Rp, start: Rq) -> tuple[Rp, Array]:
     """mean_i [∇_x f_i − J_i H_i⁻¹ ∇_y f_i] at (x, y_i*(x)), every agent for itself; whether all solves converged."""
 
-    def alone(local: Local, x: Array) -> Any:
-        return solver.hypergradient(local, _identity, x, start)
+    def alone(own: tuple[Local, Array]) -> Answer:
+        return solver.hypergradient(own[0], _identity, own[1], start)
 
-    answers = jax.vmap(alone)(view.agents, view.each(x))
+    answers = jax.lax.map(alone, (view.agents, view.each(x)))  # one by one: none waits for the slowest agent's solves
     return view.mean_gradient(x, answers.value), jnp.all(answers.converged)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..algorithms import DBOGT, DoubleLoop
 from .foresight import outer_limit, outer_way
-from .settings import Choice, Settings, batch_size_for, oracle_for
+from .settings import Choice, Settings, batch_size_for, carry_for, oracle_for
 from .stability import GOSSIP, LOCAL, TRACKED, Way
 
 if TYPE_CHECKING:
@@ -51,16 +51,10 @@ def practical_settings(
         oracle=oracle,
         oracle_step=oracle_step,
         oracle_iterations=oracle_iterations,
-        carry=_carry(kind, homogeneous),
+        carry=carry_for(kind, homogeneous),
         batch_size=batch_size_for(kind, analysis.similarity.batch_size),
     )
     return settings, needed
-
-
-def _carry(kind: type[DoubleLoop], homogeneous: bool) -> Choice:
-    if kind.stochastic and not homogeneous:
-        return Choice(False, "JHIP is fragile carried on in DSBO, where y has no tracker")
-    return Choice(True, "trackers that go on leave no floor")
 
 
 def _outer(kind: type[DoubleLoop], analysis: Analysis, steps: int) -> tuple[Choice, float]:

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from ..algorithms import DBO, DBOGT, DoubleLoop
-from .settings import Choice, Decaying, Settings, batch_size_for, oracle_for
+from .settings import Choice, Decaying, Settings, batch_size_for, carry_for, oracle_for
 from .stability import GOSSIP, TRACKED
 
 if TYPE_CHECKING:
@@ -28,9 +28,7 @@ def safe_settings(kind: type[DoubleLoop], analysis: Analysis, steps: int, homoge
         homogeneous=homogeneous,
         outer_step=_outer_step(kind, analysis, steps, homogeneous),
         oracle=oracle_for(kind, homogeneous, analysis.own_parts),
-        carry=Choice(
-            not kind.stochastic or homogeneous, "the theorems allow either; JHIP is fragile carried on in DSBO"
-        ),
+        carry=carry_for(kind, homogeneous),
         batch_size=batch_size_for(kind, analysis.similarity.batch_size),
         **inner,
     )

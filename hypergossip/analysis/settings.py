@@ -77,6 +77,13 @@ class Settings:
         return {f.name: value for f in fields(self) if isinstance(value := getattr(self, f.name), Choice)}
 
 
+def carry_for(kind: type[DoubleLoop], homogeneous: bool) -> Choice:
+    """Whether trackers go on from one outer iteration to the next; the theorems say nothing of it."""
+    if kind.stochastic and not homogeneous:
+        return Choice(False, "the oracle is fragile carried on in DSBO, where y has no tracker")
+    return Choice(True, "trackers that go on leave no floor")
+
+
 def batch_size_for(kind: type[DoubleLoop], batch_size: int) -> Choice | None:
     return Choice(batch_size, "as given to hg.analyse") if kind.stochastic else None
 
