@@ -1,6 +1,6 @@
 """What `hg.recommend` is worth: 20 random heterogeneous quadratics and the synthetic preset, no step chosen by hand.
 
-    python benchmarks/recommendations.py [quadratics|synthetic|limits]
+    python benchmarks/recommendations.py [quadratics] [synthetic]
 
 The quadratics differ in size, graph, conditioning, and in the scales of x, y and the lower loss. DBOGT
 should bring ‖∇Φ(x̄)‖ to 1e-6 of its start within the number of iterations that the recommendation

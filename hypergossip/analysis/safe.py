@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ..algorithms import DBO, DBOGT, DoubleLoop
 from .settings import Choice, Decaying, Settings, batch_size_for, carry_for, oracle_for
 from .stability import GOSSIP, TRACKED
+from .theorems import least_power
 
 if TYPE_CHECKING:
     from .analysis import Analysis
@@ -88,7 +89,7 @@ def _tracked(analysis: Analysis, steps: int) -> dict[str, Choice]:
     step, rate = analysis.modes.best_step(
         TRACKED, _BELOW * analysis.guaranteed(TRACKED), (c.low, c.high), (c.mu, c.L_g1)
     )
-    number = max(1, math.ceil(2 * math.log(max(steps, 2)) / -math.log(rate)))
+    number = least_power(rate, 1 / max(steps, 2) ** 2)
     source = f"below {TRACKED.formula()}, the limit for any agents; the theorem's constant is open"
     count = Choice(number, f"theorem: Theta(log K), alpha^T = 1/K^2. {_OPEN_RATE}")
     return {

@@ -64,12 +64,12 @@ class Theory:
 
     def inner_iterations(self, step: float, below: float) -> int:
         """The least T with δ_y^T = (1 − 2 η_y μL/(μ+L))^T < `below`."""
-        return _least_power(1 - 2 * step * self.mu * self.L / (self.mu + self.L), below)
+        return least_power(1 - 2 * step * self.mu * self.L / (self.mu + self.L), below)
 
     def cg_iterations(self, below: float) -> int:
         """The least N with δ_κ^N = ((√κ − 1)/(√κ + 1))^{2N} < `below`."""
         root = math.sqrt(self.kappa)
-        return _least_power(((root - 1) / (root + 1)) ** 2, below)
+        return least_power(((root - 1) / (root + 1)) ** 2, below)
 
     def accuracies(self, tracking: bool) -> tuple[float, float]:
         """What δ_y^T and δ_κ^N must stay below in the homogeneous cases of DBO and DBOGT."""
@@ -98,7 +98,7 @@ class Theory:
         return 2.0, 4 * self.L_f**2 * (1 + self.kappa**2) * common
 
 
-def _least_power(base: float, below: float) -> int:
+def least_power(base: float, below: float) -> int:
     """The least T ≥ 1 with base^T < below."""
     if base <= 0:
         return 1
