@@ -35,6 +35,7 @@ from .metrics import (
 from .network import Agent, Witness
 from .run import Progress, run
 from .trace import Trace
+from .analysis import Analysis, Recommendation, analyse, recommend
 from .wire import Communication, Traffic
 from .errors import CheckpointDamaged, CheckpointMismatch, Diverged, UnconvergedWarning
 
@@ -43,6 +44,7 @@ __version__ = "0.1.0"
 __all__ = [
     "AID",
     "Agent",
+    "Analysis",
     "CheckpointDamaged",
     "CheckpointMismatch",
     "Communication",
@@ -56,6 +58,7 @@ __all__ = [
     "Problem",
     "Progress",
     "Ragged",
+    "Recommendation",
     "Simulated",
     "SparseRows",
     "Topology",
@@ -63,6 +66,7 @@ __all__ = [
     "Traffic",
     "UnconvergedWarning",
     "Witness",
+    "analyse",
     "complete",
     "disagreement",
     "erdos_renyi",
@@ -76,6 +80,7 @@ __all__ = [
     "lower_residual",
     "movement",
     "path",
+    "recommend",
     "ring",
     "run",
     "stack_ragged",

@@ -95,7 +95,11 @@ class Solver(eqx.Module):
 
     def hypergradient(self, local: Local, mean: Mean, x: Upper, start: Rq) -> Answer:
         """∇Φ(x) = mean_i ∇_x f_i − J H⁻¹ mean_i ∇_y f_i  at (x, y*(x)), from the guess `start` at y*(x)."""
-        y, lower_residual, lower_converged = self.lower(local, mean, x, start)
+        return self.hypergradient_at(local, mean, x, self.lower(local, mean, x, start))
+
+    def hypergradient_at(self, local: Local, mean: Mean, x: Upper, lower: Answer) -> Answer:
+        """∇Φ(x), given y*(x) as `lower` found it."""
+        y, lower_residual, lower_converged = lower
         z, linear_residual, linear_converged = self.linear(local, mean, x, y, mean(local.fy(x, y)))
         gradient = mean(local.fx(x, y) - local.gxy(x, y, z))
         return Answer(gradient, jnp.maximum(lower_residual, linear_residual), lower_converged & linear_converged)

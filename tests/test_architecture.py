@@ -45,6 +45,7 @@ ORDER = (
     "arguments",
     "compiled",
     "run",
+    "analysis",
     "__init__",
     "report",
     "data",

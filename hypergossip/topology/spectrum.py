@@ -1,4 +1,4 @@
-"""ρ of a mixing matrix: dense for small networks, Lanczos for large ones."""
+"""ρ and λₙ of a mixing matrix: dense for small networks, Lanczos for large ones."""
 
 from __future__ import annotations
 
@@ -18,6 +18,18 @@ def second_eigenvalue(w: sp.csr_array) -> float:
         eigenvalues = np.linalg.eigvalsh(w.toarray())
         return float(max(abs(eigenvalues[0]), abs(eigenvalues[-2])))
     return float(np.sqrt(_second_largest_squared(w)))
+
+
+def smallest_eigenvalue(w: sp.csr_array) -> float:
+    """λₙ, which is above −1 for an aperiodic W."""
+    if w.shape[0] <= _DENSE_UP_TO:
+        return float(np.linalg.eigvalsh(w.toarray())[0])
+    start = np.random.default_rng(0).standard_normal(w.shape[0])
+    try:
+        found = spla.eigsh(w, 1, which="SA", v0=start, ncv=64, tol=1e-10, return_eigenvectors=False)
+    except spla.ArpackNoConvergence:  # W + I is positive definite: near λₙ its inverse is largest
+        found = spla.eigsh(w.tocsc(), 1, sigma=-1 - 1e-9, v0=start, return_eigenvectors=False)
+    return float(found[0])
 
 
 def _second_largest_squared(w: sp.csr_array) -> float:

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from jaxtyping import Float
 
 from .rounds import partial_permutations
-from .spectrum import second_eigenvalue
+from .spectrum import second_eigenvalue, smallest_eigenvalue
 
 _ROUNDING = 1e-12
 """What a row of W may miss 1 by, for each agent."""
@@ -73,6 +73,11 @@ class Topology:
     def rho(self) -> float:
         """ρ = max(|λ₂|, |λₙ|): what one gossip step leaves of a disagreement."""
         return second_eigenvalue(self.sparse)
+
+    @cached_property
+    def smallest(self) -> float:
+        """λₙ, the smallest eigenvalue: it sets how long a step of gossip descent may be."""
+        return smallest_eigenvalue(self.sparse)
 
     @property
     def gap(self) -> float:

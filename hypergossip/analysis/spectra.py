@@ -1,0 +1,136 @@
+"""Extreme eigenvalues of symmetric operators that are known by their products: exact where small, Lanczos elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+import scipy.linalg
+import scipy.sparse.linalg as spla
+from jaxtyping import Array, Float
+
+from ..topology import Topology
+
+_DENSE_BLOCK = 128
+_DENSE_WHOLE = 1200
+_TOLERANCES = (1e-4, 1e-2)
+"""Of residuals; an eigenvalue is wrong by about their square."""
+_RESTARTS = 30
+
+
+class Extremes(NamedTuple):
+    """The two ends of a spectrum."""
+
+    low: float
+    high: float
+    converged: bool
+    """False where Lanczos stopped short: the ends are then estimates from inside."""
+
+    @property
+    def largest(self) -> float:
+        """The largest |eigenvalue|."""
+        return max(abs(self.low), abs(self.high))
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """`count` symmetric matrices of one size, block-diagonal, given by their products with one vector each."""
+
+    apply: Callable[[Float[Array, "n m"]], Float[Array, "n m"]]
+    count: int
+    size: int
+    dtype: np.dtype
+
+    @property
+    def small(self) -> bool:
+        return self.size <= _DENSE_BLOCK
+
+    def matrices(self) -> Float[np.ndarray, "n m m"]:
+        """All blocks, by `size` products."""
+        columns = [
+            self.apply(jnp.broadcast_to(e, (self.count, self.size))) for e in jnp.eye(self.size, dtype=self.dtype)
+        ]
+        blocks = np.stack([np.asarray(column, np.float64) for column in columns], axis=2)
+        return (blocks + blocks.swapaxes(1, 2)) / 2
+
+    def product(self, v: np.ndarray) -> np.ndarray:
+        """The product with one long vector, in double precision outside."""
+        block = jnp.asarray(v.reshape(self.count, self.size), self.dtype)
+        return np.asarray(self.apply(block), np.float64).ravel()
+
+    def extremes(self) -> Extremes:
+        """The smallest and largest eigenvalue over all blocks."""
+        if self.small:
+            matrices = self.matrices()
+            if not np.isfinite(matrices).all():
+                return Extremes(np.nan, np.nan, False)
+            found = np.linalg.eigvalsh(matrices)
+            return Extremes(float(found.min()), float(found.max()), True)
+        low, low_converged = _lanczos(self, "SA")
+        high, high_converged = _lanczos(self, "LA")
+        return Extremes(low, high, low_converged and high_converged)
+
+
+def largest_against_gossip(blocks: Blocks, topology: Topology, power: int) -> tuple[float, bool]:
+    """λ_max of (I + W)^(−power) D, D the block-diagonal operator; and whether Lanczos converged.
+
+    It is the largest λ of  D y = λ (I + W)^power y, with W acting on blocks.
+    """
+    if power == 0:
+        ends = blocks.extremes()
+        return ends.high, ends.converged
+    length = blocks.count * blocks.size
+    if blocks.small and length <= _DENSE_WHOLE:
+        mixing = np.linalg.matrix_power(np.eye(blocks.count) + topology.W, power)
+        weight = np.kron(mixing, np.eye(blocks.size))
+        whole = scipy.linalg.block_diag(*blocks.matrices())
+        top = scipy.linalg.eigh(whole, weight, eigvals_only=True, subset_by_index=[length - 1, length - 1])
+        return float(top[0]), True
+    return _lanczos(blocks, "LA", _mixing(blocks, topology, power))
+
+
+def _mixing(blocks: Blocks, topology: Topology, power: int) -> dict[str, spla.LinearOperator]:
+    """(I + W)^power and its inverse on long vectors, as Lanczos wants them."""
+    together = (topology.sparse + scipy.sparse.eye_array(topology.n)).tocsc()
+    factors = spla.splu(together)
+
+    def on_blocks(step: Callable[[np.ndarray], np.ndarray]) -> spla.LinearOperator:
+        def repeated(v: np.ndarray) -> np.ndarray:
+            block = v.reshape(blocks.count, blocks.size)
+            for _ in range(power):
+                block = step(block)
+            return block.ravel()
+
+        length = blocks.count * blocks.size
+        return spla.LinearOperator((length, length), matvec=repeated, dtype=np.float64)
+
+    return {"M": on_blocks(lambda block: together @ block), "Minv": on_blocks(factors.solve)}
+
+
+def _lanczos(blocks: Blocks, which: str, mixing: dict[str, spla.LinearOperator] | None = None) -> tuple[float, bool]:
+    """One end of the spectrum, to a fine tolerance if that comes off, to a coarse one else."""
+    length = blocks.count * blocks.size
+    operator = spla.LinearOperator((length, length), matvec=blocks.product, dtype=np.float64)
+    start = np.random.default_rng(0).standard_normal(length)
+    for tolerance in _TOLERANCES:
+        try:
+            found = spla.eigsh(
+                operator,
+                1,
+                which=which,
+                v0=start,
+                tol=tolerance,
+                maxiter=_RESTARTS,
+                ncv=min(length, 64),
+                return_eigenvectors=False,
+                **(mixing or {}),
+            )
+            return float(found[0]), tolerance == _TOLERANCES[0]
+        except spla.ArpackNoConvergence:
+            continue
+        except spla.ArpackError:  # products that are not finite, say
+            break
+    return float("nan"), False
