@@ -259,7 +259,7 @@ def test_an_outer_step_beyond_exact_descent_is_foreseen(quadratic, of_quadratic)
     assert judged(0.9 * limit).level == "beyond what the theorem covers"
     assert judged(0.9 / of_quadratic.theory.L_phi).level == "fine"
     assert judged(0.9 / of_quadratic.theory.L_phi, hg.DBOGT).level == "beyond what the theorem covers"
-    scheduled = judged(lambda k: 1.01 * limit / (1 + k))
+    scheduled = judged(lambda k: 1.01 * limit / (1 + jnp.asarray(k, float)))
     assert scheduled.level == "diverges"
     assert "its value at 0" in scheduled.sentence
 
