@@ -13,13 +13,15 @@ from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator, ScalarFormatter
+from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator, ScalarFormatter
 
 from ..trace import Trace
 from . import COLOURS, in_words, is_positive, replace_file, without_zeros
 
 _DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)))
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+_LEAST_DECADES = 0.1
+"""What the height of a panel of log₁₀‖∇Φ‖ spans at least."""
 _INK, _FAINT = "#262626", "#d9d9d9"
 
 
@@ -40,7 +42,7 @@ def curves(traces: Mapping[str, Trace], names: Sequence[str] | None = None) -> F
         unused.remove()
     if any(traces):
         lines = {label: line for panel in panels[: len(chosen)] for line in panel.lines if (label := line.get_gid())}
-        _legend(figure, lines, loc="outside upper center", ncols=4)
+        _legend(figure, lines, "outside upper center", 4)
     return figure
 
 
@@ -60,7 +62,12 @@ def gradient_norm(
         for title, traces in panels.items()
     }
     logs = {name: np.log10(without_zeros(values)) for name, values in (references or {}).items()}
-    return lines(series, r"$\log_{10}\,\Vert\nabla\Phi(\bar{x})\Vert$", references=logs)
+    figure = lines(series, r"$\log_{10}\,\Vert\nabla\Phi(\bar{x})\Vert$", references=logs)
+    for axes in figure.axes:
+        low, high = axes.get_ylim()
+        if high - low < _LEAST_DECADES:  # differences that nobody should see are not blown up to the full height
+            axes.set_ylim((low + high - _LEAST_DECADES) / 2, (low + high + _LEAST_DECADES) / 2)
+    return figure
 
 
 Series = Mapping[str, tuple[np.ndarray, np.ndarray]]
@@ -90,16 +97,12 @@ def lines(
         _dress(axes, ylabel if axes is row[0] else "", xlabel)
         if log:
             axes.set(xscale="log", yscale="log")
-            axes.xaxis.set(major_locator=FixedLocator(_places(series)), major_formatter=ScalarFormatter())
+            axes.xaxis.set(major_locator=LogLocator(base=2, numticks=20), major_formatter=ScalarFormatter())
             axes.xaxis.set_minor_locator(NullLocator())
         axes.set_title(title, fontsize=14, color=_INK, parse_math=False)
-        _legend(axes, {name: line for name, line in drawn.items() if name})
+        named = {name: line for name, line in drawn.items() if name}
+        _legend(*((axes, named, "best", 1) if len(panels) > 1 else (figure, named, "outside upper center", 3)))
     return figure
-
-
-def _places(series: Series) -> list[float]:
-    """Where any of the lines has a value."""
-    return np.unique(np.concatenate([where for where, _ in series.values()])).astype(float).tolist()
 
 
 def save(figure: Figure, path: Path) -> None:
@@ -179,11 +182,17 @@ def _dress(axes: Axes, ylabel: str, xlabel: str = "outer iteration") -> None:
         axes.spines[side].set_visible(False)
 
 
-def _legend(where: Axes | Figure, lines: Mapping[str, Line2D], **placement: Any) -> None:
+def _legend(where: Axes | Figure, lines: Mapping[str, Line2D], place: str, columns: int) -> None:
     """Names as they are: no sign in them hides a line or starts a formula."""
     if lines:
         legend = where.legend(
-            list(lines.values()), ["-"] * len(lines), fontsize=13, frameon=False, handlelength=3.2, **placement
+            list(lines.values()),
+            ["-"] * len(lines),
+            fontsize=13,
+            frameon=False,
+            handlelength=3.2,
+            loc=place,
+            ncols=min(columns, len(lines)),
         )
         for text, label in zip(legend.get_texts(), lines, strict=True):
             text.set_parse_math(False)
