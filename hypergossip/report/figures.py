@@ -42,7 +42,7 @@ def curves(traces: Mapping[str, Trace], names: Sequence[str] | None = None) -> F
         unused.remove()
     if any(traces):
         lines = {label: line for panel in panels[: len(chosen)] for line in panel.lines if (label := line.get_gid())}
-        _legend(figure, lines, "outside upper center", 4)
+        _legend(figure, lines, loc="outside upper center", ncols=min(4, len(lines)))
     return figure
 
 
@@ -101,7 +101,10 @@ def lines(
             axes.xaxis.set_minor_locator(NullLocator())
         axes.set_title(title, fontsize=14, color=_INK, parse_math=False)
         named = {name: line for name, line in drawn.items() if name}
-        _legend(*((axes, named, "best", 1) if len(panels) > 1 else (figure, named, "outside upper center", 3)))
+        if len(panels) > 1:
+            _legend(axes, named)
+        else:
+            _legend(figure, named, loc="outside upper center", ncols=min(3, len(named)))
     return figure
 
 
@@ -182,17 +185,11 @@ def _dress(axes: Axes, ylabel: str, xlabel: str = "outer iteration") -> None:
         axes.spines[side].set_visible(False)
 
 
-def _legend(where: Axes | Figure, lines: Mapping[str, Line2D], place: str, columns: int) -> None:
+def _legend(where: Axes | Figure, lines: Mapping[str, Line2D], **placement: Any) -> None:
     """Names as they are: no sign in them hides a line or starts a formula."""
     if lines:
         legend = where.legend(
-            list(lines.values()),
-            ["-"] * len(lines),
-            fontsize=13,
-            frameon=False,
-            handlelength=3.2,
-            loc=place,
-            ncols=min(columns, len(lines)),
+            list(lines.values()), ["-"] * len(lines), fontsize=13, frameon=False, handlelength=3.2, **placement
         )
         for text, label in zip(legend.get_texts(), lines, strict=True):
             text.set_parse_math(False)
