@@ -198,6 +198,25 @@ def test_the_model_of_contraction_and_growth_is_exact_where_agents_share_their_h
     assert rate <= min(others) * (1 + 1e-3)
 
 
+@pytest.mark.parametrize("matrix", [np.zeros, lambda shape: np.broadcast_to(3 * np.eye(150), shape)])
+def test_lanczos_finds_a_spectrum_that_is_a_point(matrix):
+    """A derivative can vanish at a point, and a penalty's Hessian be a multiple of the identity."""
+    H = matrix((2, 150, 150))
+    assert blocks_of(H).extremes() == (pytest.approx(H[0, 0, 0]), pytest.approx(H[0, 0, 0]), True)
+
+
+def test_lanczos_finds_both_ends_where_one_is_0_many_times():
+    """As of an upper loss in (x, y) that does not depend on x."""
+    H = np.zeros((3, 150, 150))
+    for i, (low, high) in enumerate([(-2.0, 1.0), (-0.5, 4.0), (0.0, 0.5)]):
+        H[i, 0, 0], H[i, 1, 1] = low, high
+    for sign in (1, -1):
+        found = blocks_of(sign * H).extremes()
+        assert found.converged
+        np.testing.assert_allclose(sorted([sign * found.low, sign * found.high]), [-2, 4], rtol=1e-6)
+    assert blocks_of(np.abs(H)).extremes().low == pytest.approx(0, abs=1e-6)
+
+
 def test_lanczos_finds_what_dense_eigenvalues_are():
     rng = np.random.default_rng(1)
     roots = rng.standard_normal((4, 150, 150)) / 10

@@ -16,9 +16,9 @@ from ..topology import Topology
 
 _DENSE_BLOCK = 128
 _DENSE_WHOLE = 1200
-_TOLERANCES = (1e-4, 1e-2)
-"""Of residuals; an eigenvalue is wrong by about their square."""
-_RESTARTS = 30
+_FINE, _FINE_IN_SINGLE, _COARSE = 1e-5, 1e-4, 1e-2
+"""Of residuals, relative to the eigenvalue."""
+_RESTARTS = 60
 
 
 class Extremes(NamedTuple):
@@ -69,9 +69,18 @@ class Blocks:
                 return Extremes(np.nan, np.nan, False)
             found = np.linalg.eigvalsh(matrices)
             return Extremes(float(found.min()), float(found.max()), True)
-        low, low_converged = _lanczos(self, "SA")
-        high, high_converged = _lanczos(self, "LA")
-        return Extremes(low, high, low_converged and high_converged)
+        return self._extremes_by_products()
+
+    def _extremes_by_products(self) -> Extremes:
+        """The end that is largest in size first; then the other as an end of a shifted matrix that is large, too.
+
+        Lanczos converges relative to what it looks for, and never to a 0.
+        """
+        end, found = _lanczos(self)
+        size, sign = abs(end), np.copysign(1.0, end)
+        distance, found_beyond = _lanczos(self, lambda v: size * v - sign * self.product(v))
+        other = sign * (size - distance)
+        return Extremes(min(end, other), max(end, other), found and found_beyond)
 
 
 def largest_against_gossip(blocks: Blocks, topology: Topology, power: int) -> tuple[float, bool]:
@@ -89,7 +98,7 @@ def largest_against_gossip(blocks: Blocks, topology: Topology, power: int) -> tu
         whole = scipy.linalg.block_diag(*blocks.matrices())
         top = scipy.linalg.eigh(whole, weight, eigvals_only=True, subset_by_index=[length - 1, length - 1])
         return float(top[0]), True
-    return _lanczos(blocks, "LA", _mixing(blocks, topology, power))
+    return _lanczos(blocks, mixing=_mixing(blocks, topology, power))
 
 
 def _mixing(blocks: Blocks, topology: Topology, power: int) -> dict[str, spla.LinearOperator]:
@@ -110,17 +119,28 @@ def _mixing(blocks: Blocks, topology: Topology, power: int) -> dict[str, spla.Li
     return {"M": on_blocks(lambda block: together @ block), "Minv": on_blocks(factors.solve)}
 
 
-def _lanczos(blocks: Blocks, which: str, mixing: dict[str, spla.LinearOperator] | None = None) -> tuple[float, bool]:
-    """One end of the spectrum, to a fine tolerance if that comes off, to a coarse one else."""
+def _lanczos(
+    blocks: Blocks,
+    product: Callable[[np.ndarray], np.ndarray] | None = None,
+    mixing: dict[str, spla.LinearOperator] | None = None,
+) -> tuple[float, bool]:
+    """The eigenvalue that is largest in size (with mixing: largest), and whether it is as fine as the type allows."""
     length = blocks.count * blocks.size
-    operator = spla.LinearOperator((length, length), matvec=blocks.product, dtype=np.float64)
+    product = product or blocks.product
+    operator = spla.LinearOperator((length, length), matvec=product, dtype=np.float64)
     start = np.random.default_rng(0).standard_normal(length)
-    for tolerance in _TOLERANCES:
+    image = product(start)
+    if not np.isfinite(image).all():
+        return float("nan"), False
+    if not image.any():  # the zero matrix, as a derivative can be at a point: Lanczos has no direction to go
+        return 0.0, True
+    fine = _FINE if blocks.dtype == np.float64 else _FINE_IN_SINGLE
+    for tolerance in (fine, _COARSE):
         try:
             found = spla.eigsh(
                 operator,
                 1,
-                which=which,
+                which="LA" if mixing else "LM",
                 v0=start,
                 tol=tolerance,
                 maxiter=_RESTARTS,
@@ -128,7 +148,7 @@ def _lanczos(blocks: Blocks, which: str, mixing: dict[str, spla.LinearOperator] 
                 return_eigenvectors=False,
                 **(mixing or {}),
             )
-            return float(found[0]), tolerance == _TOLERANCES[0]
+            return float(found[0]), tolerance == fine
         except spla.ArpackNoConvergence:
             continue
         except spla.ArpackError:  # products that are not finite, say

@@ -19,7 +19,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Scalar
 
-from ..local import Loss
 from ..problem import Problem
 from ..ragged import Ragged, stack_ragged
 from .softmax import HeldOutAccuracy, cross_entropy
@@ -86,12 +85,12 @@ class Corruption:
 
     def shared(self) -> Problem:
         """Every agent has a copy of all λ ∈ R^training and mixes it, to the paper's letter."""
-        return self._problem(_SharedWeights(self.penalty), jnp.zeros(self.training), own=False)
+        return self._problem(jnp.zeros(self.training), self.shares, own=False)
 
     def own(self) -> Problem:
         """Agent i has λ for its own rows, which nobody else's loss knows of, and sends none of it."""
-        most = max(map(len, self.shares))
-        return self._problem(_OwnWeights(self.penalty), jnp.zeros((self.agents, most)), own=True)
+        places = [np.arange(len(rows)) for rows in self.shares]
+        return self._problem(jnp.zeros((self.agents, max(map(len, places)))), places, own=True)
 
     def found(self, trace: Trace) -> dict[str, float]:
         """How well the weights of a run on `own` tell wrong labels from right ones.
@@ -115,7 +114,8 @@ class Corruption:
             "AUROC by the rows' losses": float(roc_auc_score(wrong, np.asarray(losses))),
         }
 
-    def _problem(self, lower: Loss, x0: Array, own: bool) -> Problem:
+    def _problem(self, x0: Array, weights: list[np.ndarray], own: bool) -> Problem:
+        """`weights`: for each agent's training rows, where in x their weights are."""
         from ..data import split
 
         training, label, validation = self._drawn
@@ -124,10 +124,13 @@ class Corruption:
         y0 = jnp.zeros((self.data.train.features.shape[1], len(self.data.classes)))
         return Problem(
             upper,
-            lower,
+            Lower(self.penalty),
             upper_data=stack_ragged([{"image": self._images(rows), "label": truth[rows]} for rows in held]),
             lower_data=stack_ragged(
-                [{"image": self._images(training[rows]), "label": label[rows], "row": rows} for rows in self.shares]
+                [
+                    {"image": self._images(training[rows]), "label": label[rows], "weight": places}
+                    for rows, places in zip(self.shares, weights, strict=True)
+                ]
             ),
             x0=x0,
             y0=jnp.broadcast_to(y0, (self.agents, *y0.shape)) if own else y0,
@@ -135,19 +138,17 @@ class Corruption:
         )
 
     def _images(self, rows: np.ndarray) -> np.ndarray:
-        """Grey values from 0 to 1."""
-        dtype = np.dtype(jnp.result_type(float))
-        return self.data.train.features[rows].astype(dtype) / dtype.type(self._white)
+        return self._grey(self.data.train.features[rows])
 
-    @property
-    def _white(self) -> float:
-        return float(self.data.train.features.max())
+    def _grey(self, images: np.ndarray) -> np.ndarray:
+        """Values from 0 to 1."""
+        dtype = np.dtype(jnp.result_type(float))
+        return images.astype(dtype) / dtype.type(self.data.train.features.max())
 
     @cached_property
     def test_accuracy(self) -> HeldOutAccuracy:
-        dtype = np.dtype(jnp.result_type(float))
-        image = self.data.test.features.astype(dtype) / dtype.type(self._white)
-        return HeldOutAccuracy(jnp.asarray(image), jnp.asarray(self.data.test.labels))
+        test = self.data.test
+        return HeldOutAccuracy(jnp.asarray(self._grey(test.features)), jnp.asarray(test.labels))
 
 
 def upper(x: Array, y: Float[Array, "d c"], batch: Ragged) -> Scalar:
@@ -156,26 +157,15 @@ def upper(x: Array, y: Float[Array, "d c"], batch: Ragged) -> Scalar:
 
 
 @dataclass(frozen=True)
-class _Lower:
+class Lower:
+    """g_i; each row says where in x its weight is."""
+
     penalty: float
 
-    def of(self, weight: Float[Array, " rows"], y: Float[Array, "d c"], batch: Ragged) -> Scalar:
+    def __call__(self, x: Float[Array, " weights"], y: Float[Array, "d c"], batch: Ragged) -> Scalar:
         losses = cross_entropy(batch.data["image"] @ y, batch.data["label"])
-        return _mean(jax.nn.sigmoid(weight) * losses, batch) + self.penalty * jnp.sum(y**2)
-
-
-class _SharedWeights(_Lower):
-    """g_i with λ of all agents' rows: agent i's loss looks up its own."""
-
-    def __call__(self, x: Float[Array, " all"], y: Float[Array, "d c"], batch: Ragged) -> Scalar:
-        return self.of(x[batch.data["row"]], y, batch)
-
-
-class _OwnWeights(_Lower):
-    """g_i with λ of agent i's rows, in their order."""
-
-    def __call__(self, x: Float[Array, " rows"], y: Float[Array, "d c"], batch: Ragged) -> Scalar:
-        return self.of(x, y, batch)
+        weight = jax.nn.sigmoid(x[batch.data["weight"]])
+        return _mean(weight * losses, batch) + self.penalty * jnp.sum(y**2)
 
 
 def _mean(losses: Float[Array, " rows"], batch: Ragged) -> Scalar:
