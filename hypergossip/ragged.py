@@ -67,7 +67,7 @@ def sample_rows(key: PRNGKeyArray, data: PyTree, batch_size: int) -> PyTree:
         rows = jax.random.randint(key, (batch_size,), 0, jax.tree.leaves(data)[0].shape[0])
         return jax.tree.map(lambda leaf: leaf[rows], data)
     count = data.count.astype(data.weight.dtype)
-    if not any(map(_is_sparse, _leaves(data.data))):
+    if not drawn_without_replacement(data):
         rows = jax.random.randint(key, (batch_size,), 0, data.count)
         weight = jnp.full((batch_size,), 1 / batch_size, data.weight.dtype) * count
     else:
@@ -77,6 +77,11 @@ def sample_rows(key: PRNGKeyArray, data: PyTree, batch_size: int) -> PyTree:
     taken = [leaf.of_different(rows) if _is_sparse(leaf) else leaf[rows] for leaf in _leaves(data.data)]
     structure = jax.tree.structure(data.data, is_leaf=_is_sparse)
     return Ragged(jax.tree.unflatten(structure, taken), weight, data.count)
+
+
+def drawn_without_replacement(data: PyTree) -> bool:
+    """Whether `sample_rows` draws different rows of such data."""
+    return any(map(_is_sparse, _leaves(data)))
 
 
 def _is_sparse(leaf: object) -> bool:

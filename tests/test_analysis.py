@@ -12,6 +12,7 @@ import jaxtyping
 import numpy as np
 import pytest
 import scipy.linalg
+import scipy.sparse
 from test_own_parts import TOPOLOGY as OWN_TOPOLOGY
 from test_own_parts import Quadratic as WithOwnParts
 
@@ -331,6 +332,46 @@ def test_rows_of_one_distribution_are_plausible_and_others_are_not(of_quadratic)
         assert found.ratio == pytest.approx(between / within, rel=0.1)
     directions = (1 + 4 + 9) ** 2 / (1 + 16 + 81)
     assert alike.chance == pytest.approx(1 + 4 * math.sqrt(2 / (19 * directions)), rel=0.05)
+
+
+def lower_of_sparse(x, y, batch):
+    return 0.5 * y @ y - jnp.sum(batch.weight * (batch.data @ y)) / batch.count.astype(y.dtype)
+
+
+@pytest.mark.parametrize("of_each", [12, 40])
+def test_sparse_rows_which_are_drawn_without_replacement_are_judged_as_dense_ones(of_each):
+    rng = np.random.default_rng(6)
+    rows = rng.standard_normal((20, of_each, 3)) * (rng.random((20, of_each, 3)) < 0.5)
+    problem = hg.Problem(
+        lambda x, y, batch: 0.5 * y @ y + 0.5 * x @ x,
+        lower_of_sparse,
+        upper_data=np.zeros((20, 1)),
+        lower_data=hg.stack_ragged([scipy.sparse.csr_array(one) for one in rows]),
+        x0=jnp.zeros(3),
+        y0=jnp.zeros(3),
+    )
+    view = View.of(problem)
+    found = similarity(problem, view, [view.start(problem)], batch_size=32, seed=0)
+    within = rows.var(axis=1, ddof=1).sum(axis=1).mean() / of_each
+    assert found.ratio == pytest.approx(rows.mean(1).var(axis=0, ddof=1).sum() / within, rel=0.15)
+
+
+def test_a_loss_that_takes_no_drawn_rows_is_not_judged():
+    data = np.random.default_rng(0).standard_normal((3, 40, 2))
+    problem = hg.Problem(
+        lambda x, y, batch: 0.5 * y @ y,
+        lambda x, y, batch: 0.5 * y @ y + jnp.mean(x * (batch @ y)),  # x has a number for every row
+        upper_data=data,
+        lower_data=data,
+        x0=jnp.zeros((3, 40)),
+        y0=jnp.zeros((3, 2)),
+        own=True,
+        each=True,
+    )
+    view = View.of(problem)
+    found = similarity(problem, view, [view.start(problem)], batch_size=32, seed=0)
+    assert math.isnan(found.ratio)
+    assert found.why_unknown == "the lower loss does not take drawn rows (TypeError)"
 
 
 def test_one_row_per_agent_is_not_judged(of_quadratic):

@@ -13,7 +13,7 @@ from jaxtyping import Array, PRNGKeyArray, Scalar
 from ..local import Local, Rq
 from ..parts import Rp
 from ..problem import Problem
-from ..ragged import Ragged
+from ..ragged import Ragged, drawn_without_replacement, sample_rows
 from . import derivatives as of
 from .view import Point, View
 
@@ -42,6 +42,10 @@ def similarity(problem: Problem, view: View, points: list[Point], batch_size: in
     At a solution that suits all agents their gradients agree even where their data do not.
     """
     keys = jax.random.split(jax.random.key(seed), (_DRAWS, problem.n))
+    if error := _refused(problem, view, points[0], keys, batch_size):
+        return Similarity(
+            math.nan, math.nan, f"the lower loss does not take drawn rows ({error})", math.nan, batch_size
+        )
     drawn = _drawn(problem, view, keys[0], batch_size)
     high = max(of.lower_hessians(drawn, point).extremes().high for point in points)
     rows = _rows(problem)
@@ -50,7 +54,8 @@ def similarity(problem: Problem, view: View, points: list[Point], batch_size: in
     if int(jnp.min(rows)) < 2:
         why = "an agent has one row only, which says nothing of their spread"
         return Similarity(math.nan, math.nan, why, high, batch_size)
-    found = [_ratio(problem, view, point, keys, batch_size) for point in points]
+    few = max(1, min(batch_size, int(jnp.min(rows)) // 2))  # without replacement, all rows have no spread
+    found = [_ratio(problem, view, point, keys, few) for point in points]
     ratio, chance = max(found, key=lambda pair: pair[0] / pair[1])
     why = "the rows of an agent do not differ" if math.isnan(ratio) else ""
     return Similarity(ratio, chance, why, high, batch_size)
@@ -66,6 +71,15 @@ def _ratio(problem: Problem, view: View, point: Point, keys: Array, batch_size: 
     if not within > 0:
         return math.nan, math.nan
     return between / within, 1 + _DEVIATIONS * math.sqrt(2 / ((problem.n - 1) * directions))
+
+
+def _refused(problem: Problem, view: View, point: Point, keys: Array, batch_size: int) -> str:
+    """The kind of error that drawn rows end in: a loss may look up its variables by a row's place."""
+    try:
+        jax.eval_shape(lambda: _spreads(problem, view, point.x, point.y, keys, batch_size))
+    except Exception as error:  # whatever a user's function raises
+        return type(error).__name__
+    return ""
 
 
 def _rows(problem: Problem) -> Array:
@@ -98,7 +112,10 @@ def _spreads(problem: Problem, view: View, x: Rp, y: Rq, keys: Array, batch_size
     deviation = drawn - jnp.mean(drawn, axis=0, keepdims=True)
     variance = jnp.sum(deviation**2, axis=(0, 2)) / (len(keys) - 1)
     rows = _rows(problem).astype(variance.dtype)
-    return between, jnp.mean(variance * batch_size / rows), _directions(deviation)
+    # Of b different rows out of m, the mean varies by (m − b)/(m − 1) less than of b drawn again and again.
+    without = problem.sample is sample_rows and drawn_without_replacement(problem.lower_data)
+    finite = (rows - batch_size) / jnp.maximum(rows - 1, 1) if without else jnp.ones_like(rows)
+    return between, jnp.mean(variance / finite * batch_size / rows), _directions(deviation)
 
 
 def _directions(deviation: Array) -> Scalar:
