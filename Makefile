@@ -9,7 +9,7 @@ demo: $(READY)  ## the paper's synthetic experiment: a table, demo/synthetic.png
 	$(BIN)/hypergossip demo
 
 test: $(READY)  ## the tests
-	$(BIN)/pytest
+	$(BIN)/pytest --numprocesses 2 --dist loadfile
 
 lint: $(READY)
 	$(BIN)/ruff check .
