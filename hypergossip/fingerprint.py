@@ -28,7 +28,7 @@ from .algorithms import Algorithm
 from .hypergradient import Oracle
 from .loop import Data, Loop
 from .metrics import RunningSum, measured
-from .network import AXIS, Witness
+from .network import AXIS
 from .ragged import sample_rows
 from .steps import schedule_index
 
