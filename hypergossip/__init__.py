@@ -22,7 +22,7 @@ from .topology import (
 )
 from .algorithms import DBO, DBOGT, DSBO
 from .hypergradient import AID, HIGP, JHIP, Neumann
-from .backends import Simulated
+from .backends import Distributed, Simulated
 from .metrics import (
     disagreement,
     hypergradient_norm,
@@ -51,6 +51,7 @@ __all__ = [
     "DBO",
     "DBOGT",
     "DSBO",
+    "Distributed",
     "Diverged",
     "HIGP",
     "JHIP",

@@ -12,7 +12,7 @@ import equinox as eqx
 import jax
 
 from .algorithms import Algorithm
-from .backends import Simulated
+from .backends import Backend
 from .hypergradient import Oracle
 from .metrics import FACTORIES, RunningSum, name_of
 from .problem import Problem
@@ -47,8 +47,9 @@ def check_arguments(
     check_count("seed", seed, least=0, below=2**32)  # JAX takes 32 bits of it
     if not (isinstance(growth_limit, Real) and float(growth_limit) > 1):
         raise ValueError(f"growth_limit = {growth_limit}; expected a number above 1.")
-    if not isinstance(backend, Simulated):
-        raise TypeError(f"backend is {backend!r}; expected hg.Simulated().")
+    if not isinstance(backend, Backend):
+        raise TypeError(f"backend is {backend!r}; expected hg.Simulated() or hg.Distributed().")
+    backend.check(problem.n)
     if checkpoint is not None and not isinstance(checkpoint, (str, os.PathLike)):
         raise TypeError(f"checkpoint is {checkpoint!r}; expected the path of a folder, or None to save nothing.")
     if checkpoint == "":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from . import fingerprint
-from .backends import Simulated
+from .backends import Backend, Simulated
 from .loop import Common, Data, Loop, Own
 from .parts import Parts
 from .topology import Topology
@@ -22,7 +23,7 @@ class Setup(eqx.Module):
 
     loop: Loop
     data: Data
-    backend: Simulated
+    backend: Backend
     functions: dict[str, Any]
     """Fingerprints of the user's functions. Being strings, they are static: where one has come to compute
     something else, the program is compiled again."""
@@ -31,6 +32,7 @@ class Setup(eqx.Module):
     def of(algorithm, problem, topology, metrics, seed, backend, growth_limit) -> Setup:
         x, y = problem.flat_start()
         limit = jnp.asarray(growth_limit, x.dtype) * _largest((x, y))
+        simulated = Simulated()
         loop = Loop(
             jax.tree.map(_number_as_array, algorithm),
             metrics,
@@ -38,10 +40,12 @@ class Setup(eqx.Module):
             jax.random.key(seed),
             limit,
             problem.sample,
-            backend.exchange(topology),
+            simulated.exchange(topology),
+            tuple(simulated.axes(topology.n)),
         )
         data = Data(problem.upper_data, problem.lower_data)
-        return Setup(loop, data, backend, fingerprint.of_functions(loop, data, (x, y)))
+        functions = fingerprint.of_functions(loop, data, (x, y))  # the same on every backend
+        return Setup(_over(loop, backend, topology), backend.place(data), backend, functions)
 
     def of_each_agent(self, **changing: Any) -> dict[str, Any]:
         """What each agent has of its own, with an agents' axis in front."""
@@ -56,6 +60,11 @@ class Setup(eqx.Module):
             return method(eqx.combine(shared[0], static), **own, **shared[1])
 
         return self.backend.parallel(program)(own, (arrays, common))
+
+
+def _over(loop: Loop, backend: Backend, topology: Topology) -> Loop:
+    """The loop with a backend's gossip step and axes."""
+    return dataclasses.replace(loop, exchange=backend.exchange(topology), axes=tuple(backend.axes(topology.n)))
 
 
 @eqx.filter_jit
@@ -75,7 +84,7 @@ def read_wire(setup: Setup, own: Own, topology: Topology) -> Communication:
     first = jax.tree.map(
         lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), setup.of_each_agent(state=own.state)
     )
-    arrays, static = eqx.partition(setup.loop, eqx.is_array)
+    arrays, static = eqx.partition(_over(setup.loop, Simulated(), topology), eqx.is_array)
 
     def outer_iteration(arrays: Loop, index: jax.Array, data: Data, state: Any) -> Any:
         loop = eqx.combine(arrays, static)

@@ -28,7 +28,7 @@ from .algorithms import Algorithm
 from .hypergradient import Oracle
 from .loop import Data, Loop
 from .metrics import RunningSum, measured
-from .network import AXIS, Witness
+from .network import AXIS
 from .ragged import sample_rows
 from .steps import schedule_index
 
@@ -137,7 +137,7 @@ class _Traced:
 
         def values(loop: Loop, index: Any, data: Data, state: Any) -> Any:
             previous = state if isinstance(metric, RunningSum) else None
-            return measured(loop.metrics[i], Witness(loop.agent(index, data, index), loop.algorithm, state, previous))
+            return measured(loop.metrics[i], loop.witness(loop.agent(index, data, index), state, previous))
 
         index = jax.ShapeDtypeStruct((), jnp.int32)
         _, (own, _) = self._program(Loop.start, index, self.data, self.x, self.y)

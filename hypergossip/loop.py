@@ -61,6 +61,8 @@ class Loop(eqx.Module):
     """Where growth of x or y counts as divergence."""
     draw_rows: Sample = eqx.field(static=True)
     exchange: Exchange = eqx.field(static=True)
+    axes: tuple[str, ...] = eqx.field(static=True)
+    """The named axes over which the agents lie."""
 
     def start(self, index: Array, data: Data, x: Upper, y: Rq) -> tuple[Own, Common]:
         """Agent i, and what all know, before the first outer iteration: nothing summed, nothing reported."""
@@ -104,9 +106,12 @@ class Loop(eqx.Module):
         seed = jax.random.fold_in(jax.random.fold_in(self.seed, index), k)
         return Agent(Local(self.losses, data.upper, data.lower), k, seed, self.draw_rows, self.exchange)
 
+    def witness(self, agent: Agent, state: Any, previous: Any = None) -> Witness:
+        return Witness(agent, self.algorithm, self.axes, state, previous)
+
     def _iteration(self, agent: Agent, own: Own, common: Common) -> tuple[Own, Common]:
         state, report = self.algorithm.step(agent, own.state)
-        witness = Witness(agent, self.algorithm, state, own.state)
+        witness = self.witness(agent, state, own.state)
         sums = {
             metric.name: common.sums[metric.name] + witness.sum(measured(metric, witness)[metric.name])
             for metric in self.metrics
@@ -116,7 +121,7 @@ class Loop(eqx.Module):
         return Own(state, fate), Common(sums, witness.max(report))
 
     def _record(self, agent: Agent, own: Own, common: Common) -> dict[str, Scalar]:
-        witness = Witness(agent, self.algorithm, own.state)
+        witness = self.witness(agent, own.state)
         values: dict[str, Scalar] = {"consensus": consensus(witness), **common.sums, **common.report}
         for metric in self.metrics:
             if isinstance(metric, RunningSum):

@@ -102,6 +102,8 @@ class Witness(eqx.Module):
     agent: Agent
     algorithm: Any
     """The algorithm that runs."""
+    axes: tuple[str, ...] = eqx.field(static=True)
+    """The named axes over which the agents lie."""
     state: Any
     """The algorithm's state at this agent after k outer iterations."""
     previous: Any = None
@@ -133,7 +135,7 @@ class Witness(eqx.Module):
 
     def mean(self, v: PyTree[Array]) -> PyTree[Array]:
         """mean_i v_i, known to every agent; own parts stay each agent's own."""
-        return on_shared(lambda leaf: lax.pmean(leaf, AXIS), v)
+        return on_shared(lambda leaf: lax.pmean(leaf, self.axes), v)
 
     def norm(self, v: Upper) -> Scalar:
         """‖v‖ of a mean, the own parts of all agents in it."""
@@ -143,8 +145,8 @@ class Witness(eqx.Module):
 
     def sum(self, v: PyTree[Array]) -> PyTree[Array]:
         """Σ_i v_i, known to every agent."""
-        return jax.tree.map(lambda leaf: lax.psum(leaf, AXIS), v)
+        return jax.tree.map(lambda leaf: lax.psum(leaf, self.axes), v)
 
     def max(self, v: PyTree[Array]) -> PyTree[Array]:
         """max_i v_i, known to every agent."""
-        return jax.tree.map(lambda leaf: lax.pmax(leaf, AXIS), v)
+        return jax.tree.map(lambda leaf: lax.pmax(leaf, self.axes), v)

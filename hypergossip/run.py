@@ -17,7 +17,7 @@ import numpy as np
 
 from .algorithms import Algorithm
 from .arguments import check_arguments
-from .backends import Simulated
+from .backends import Backend, Simulated
 from .checkpoint import Checkpoints, identity
 from .compiled import Setup, advance, read_wire, start
 from .errors import Diverged, UnconvergedWarning
@@ -56,7 +56,7 @@ def run(
     record_every: int = 1,
     metrics: Sequence[Any] = (),
     seed: int = 0,
-    backend: Simulated | None = None,
+    backend: Backend | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     callback: Callable[[Progress], object] | None = None,
     growth_limit: float = 1e10,

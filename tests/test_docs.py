@@ -36,7 +36,8 @@ def test_what_the_readme_goes_on_with_runs_and_does_what_it_says(capsys):
             if "checkpoint=" not in block:
                 exec(block, names)
                 values.append(names["trace"])
-    vectors, stochastic, recommended, _, cleaning, own = values
+    vectors, stochastic, recommended, _, cleaning, own, over_devices = values
+    assert over_devices.metrics["step"][-1] == 100
     assert recommended.metrics["hypergradient_norm"][-1] < 0.05 * recommended.metrics["hypergradient_norm"][0]
     assert vectors.communication.along_edge["z"] == hg.Traffic(20, 20 * 8 * 4)
     assert set(vectors.communication.along_edge) == {"y", "v", "z", "d", "u", "x"}

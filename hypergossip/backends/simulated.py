@@ -1,39 +1,39 @@
-"""What makes n agents of one agent's program: a transform that gives the network its axis."""
+"""All agents on one device."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jaxtyping import Array, PyTree
 
-from .network import AXIS, Exchange
-from .topology import Topology
+from ..network import AXIS, Exchange
+from ..topology import Topology
+from .base import Backend
 
 _DENSE_UP_TO = 8
 _DENSE_ABOVE_DENSITY = 0.2
 _SUMMED_UP_TO = 8
 
 
-class Simulated(eqx.Module):
+class Simulated(Backend):
     """All agents on one device: `vmap` over the agents' axis; `mix` is a product with W, dense or sparse."""
 
+    def axes(self, n: int) -> dict[str, int]:
+        return {AXIS: n}
+
     def exchange(self, topology: Topology) -> Exchange:
-        """The gossip step of this backend over this topology."""
         return _gossip(topology)
 
     def parallel(self, program: Callable[..., PyTree]) -> Callable[..., PyTree]:
-        """`program(own, common) -> (own, common)` of one agent, as a program of all.
-
-        `own` has an agents' axis in front of every leaf, in and out; `common` is known to, and the
-        same at, every agent.
-        """
         return jax.vmap(program, in_axes=(0, None), out_axes=(0, None), axis_name=AXIS)
+
+    def place(self, own: PyTree) -> PyTree:
+        return own
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,39 @@
+"""What a backend is."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+
+import equinox as eqx
+from jaxtyping import PyTree
+
+from ..network import Exchange
+from ..topology import Topology
+
+
+class Backend(eqx.Module):
+    """A way to make n agents of one agent's program."""
+
+    @abstractmethod
+    def axes(self, n: int) -> dict[str, int]:
+        """The named axes over which n agents lie, and their lengths."""
+
+    @abstractmethod
+    def exchange(self, topology: Topology) -> Exchange:
+        """The gossip step of this backend over this topology."""
+
+    @abstractmethod
+    def parallel(self, program: Callable[..., PyTree]) -> Callable[..., PyTree]:
+        """`program(own, common) -> (own, common)` of one agent, as a program of all.
+
+        `own` has an agents' axis in front of every leaf, in and out; `common` is known to, and the
+        same at, every agent.
+        """
+
+    @abstractmethod
+    def place(self, own: PyTree) -> PyTree:
+        """Arrays with an agents' axis in front, where the agents are."""
+
+    def check(self, n: int) -> None:
+        """Refuses a number of agents that this backend cannot hold."""
