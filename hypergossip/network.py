@@ -148,5 +148,10 @@ class Witness(eqx.Module):
         return jax.tree.map(lambda leaf: lax.psum(leaf, self.axes), v)
 
     def max(self, v: PyTree[Array]) -> PyTree[Array]:
-        """max_i v_i, known to every agent."""
-        return jax.tree.map(lambda leaf: lax.pmax(leaf, self.axes), v)
+        """max_i v_i, known to every agent; NaN if any of them is."""
+
+        def largest(leaf: Array) -> Array:  # between devices a maximum of NaN and a number can be either
+            unknown = lax.psum(jnp.isnan(leaf).astype(jnp.int32), self.axes) > 0
+            return jnp.where(unknown, jnp.nan, lax.pmax(jnp.where(jnp.isnan(leaf), -jnp.inf, leaf), self.axes))
+
+        return jax.tree.map(largest, v)

@@ -101,8 +101,3 @@ def test_what_is_no_list_of_devices_is_refused():
         hg.Distributed([0, 1])
     with pytest.raises(ValueError, match="names a device twice"):
         hg.Distributed([jax.devices()[0]] * 2)
-
-
-def test_a_backend_of_another_kind_is_refused(quadratic):
-    with pytest.raises(TypeError, match=r"expected hg\.Simulated\(\) or hg\.Distributed\(\)"):
-        hg.run(hg.DBO(0.01, 0.1, 2), quadratic.hg_problem, hg.ring(8), 2, backend="gloo")

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -36,7 +36,7 @@ class Distributed(Backend):
 
     mesh: Mesh = eqx.field(static=True)
 
-    def __init__(self, devices: Sequence[jax.Device] | None = None):
+    def __init__(self, devices: Sequence[Any] | None = None):
         chosen = jax.devices() if devices is None else list(devices)
         if not chosen or not all(isinstance(device, jax.Device) for device in chosen):
             raise TypeError(f"devices is {devices!r}; expected a list of JAX's devices, such as jax.devices()[:4].")
