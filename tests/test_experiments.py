@@ -61,9 +61,13 @@ def test_what_is_written_tells_everything(carried_out, name, tmp_path):
     numbers = json.loads((tmp_path / f"{name}.json").read_text())
     assert [one["verdict"] for one in numbers["verdicts"]] == [verdict.word for verdict in verdicts]
     for run, one in outcomes.items():
-        for metric, values in one.trace.metrics.items():
-            written = np.array([np.nan if v is None else v for v in numbers["runs"][run]["metrics"][metric]])
-            np.testing.assert_allclose(written, values, rtol=1e-5)
+        recorded = numbers["runs"][run]["metrics"]
+        assert recorded["step"][0] == 0
+        assert recorded["step"][-1] == one.trace.metrics["step"][-1]
+        assert min(101, len(one.trace.metrics["step"])) == len(recorded["step"])
+        for metric, values in one.trace.metrics.items():  # a value for every iteration, so a step is a place
+            written = np.array([np.nan if v is None else v for v in recorded[metric]])
+            np.testing.assert_allclose(written, values[recorded["step"]], rtol=1e-5)
     text = page(tmp_path)
     for verdict in verdicts:
         assert f"| {verdict.claim} | **{verdict.word}** | {verdict.because} |" in text

@@ -19,6 +19,10 @@ from ..report import human_bytes, replace_file
 from .base import Experiment, Outcome, Verdict
 
 _PAGE = "README.md"
+_KEPT = 101
+"""The most values of a metric that a JSON file has of a run."""
+_LISTED = 12
+"""The most runs that the page lists."""
 
 
 def write(
@@ -93,16 +97,23 @@ def _run(outcome: Outcome) -> dict[str, Any]:
     return {
         "remark": outcome.remark,
         "compile seconds": round(trace.seconds["compile"], 2),
-        "seconds per outer iteration": float(f"{trace.seconds['run'] / max(1, iterations):.3g}"),
+        "seconds per outer iteration": float(f"{trace.seconds['run'] / iterations:.3g}") if iterations else None,
         "bytes per outer iteration": trace.communication.bytes,
-        "metrics": {name: _plain(values) for name, values in metrics.items()},
+        "metrics": {name: _plain(_thinned(values)) for name, values in metrics.items()},
     }
+
+
+def _thinned(values: np.ndarray) -> np.ndarray:
+    """At most so many of a metric's values, the first and the last among them, as even as whole numbers allow."""
+    if len(values) <= _KEPT:
+        return values
+    return values[np.linspace(0, len(values) - 1, _KEPT).round().astype(int)]
 
 
 def _section(name: str, numbers: Mapping[str, Any]) -> str:
     claims = "\n".join(f"| {v['claim']} | **{v['verdict']}** | {v['because']} |" for v in numbers["verdicts"])
     choices = "\n".join(f"- {choice}" for choice in numbers["choices"])
-    runs = "\n".join(_row(run, values) for run, values in numbers["runs"].items())
+    runs = _table(numbers["runs"]) if len(numbers["runs"]) <= _LISTED else f"{len(numbers['runs'])} runs, in the JSON."
     return f"""## {name}: {numbers["title"]}
 
 ![{numbers["title"]}]({name}.png)
@@ -115,8 +126,6 @@ What the paper's text leaves open, and what was taken:
 
 {choices}
 
-| run | seconds per outer iteration, metrics included | sent per outer iteration | remark |
-| --- | ---: | ---: | --- |
 {runs}
 
 {numbers["seconds"]:g} seconds in all, compilation and metrics included; at most {numbers["peak memory of the process"]}
@@ -124,9 +133,13 @@ of memory; {numbers["machine"]}, jax {numbers["versions"]["jax"]}. `hypergossip 
 """
 
 
-def _row(name: str, run: Mapping[str, Any]) -> str:
-    sent = human_bytes(run["bytes per outer iteration"])
-    return f"| {name} | {run['seconds per outer iteration']:g} | {sent} | {run['remark']} |"
+def _table(runs: Mapping[str, Mapping[str, Any]]) -> str:
+    rows = ["| run | seconds per outer iteration, metrics included | sent per outer iteration | remark |"]
+    rows += ["| --- | ---: | ---: | --- |"]
+    for name, run in runs.items():
+        seconds, sent = run["seconds per outer iteration"], human_bytes(run["bytes per outer iteration"])
+        rows += [f"| {name} | {'' if seconds is None else f'{seconds:g}'} | {sent} | {run['remark']} |"]
+    return "\n".join(rows)
 
 
 def _plain(value: Any) -> Any:
