@@ -104,7 +104,7 @@ def lines(
         if len(panels) > 1:
             _legend(axes, named)
         else:
-            _legend(figure, named, loc="outside upper center", ncols=min(3, len(named)))
+            _legend(figure, named, loc="outside upper center", ncols=2 if len(named) > 3 else len(named))
     return figure
 
 
