@@ -249,11 +249,23 @@ def test_short_steps_are_alike_and_long_ones_faster_by_the_stated_rules():
         return experiment.verdicts(outcomes)[0]
 
     assert judged(short, 1.0, 1.04).holds
-    assert not judged(short, 1.0, 1.1).holds
+    assert judged(short, 1.0, 1.1).holds is False
+    assert judged(short, 0.001, 0.002).holds is None
+    assert judged(short, 0.001, 0.5).holds is False
     assert judged(long, 1.0, 2.1).holds
-    assert "after 15 of 30 iterations" in judged(long, 1.0, 2.0).because
-    assert not judged(long, 1.0, 1.5).holds
-    assert "never gets to" in judged(long, 1.0, 0.5).because
+    assert "from iteration 15 of 30" in judged(long, 1.0, 2.0).because
+    assert judged(long, 1.0, 1.5).holds is False
+    assert "does not end below" in judged(long, 1.0, 0.5).because
+    assert judged(long, -1.0, -2.0).holds is None  # both grow
+    failed = outcome(diverged=4, hypergradient_norm=[1.0, 0.5])
+    names = {long._name(kind, step) for kind in ("DBO", "DBOGT") for step in long.outer_steps}
+    assert [one.holds for one in long.verdicts(dict.fromkeys(names, failed))] == [None, None]
+
+
+def test_a_curve_that_dips_and_comes_back_is_not_faster():
+    dbo = np.linspace(0, -1, 31)
+    dbogt = np.where(np.arange(31) == 3, -5.0, -0.5)
+    assert hypercleaning._faster(dbo, dbogt) == (False, "DBOGT does not end below DBO")
 
 
 def test_slopes_are_fitted_and_judged():
@@ -271,4 +283,9 @@ def test_slopes_are_fitted_and_judged():
         return chosen.verdicts(outcomes)[0].holds
 
     assert judged(-0.7)
-    assert not judged(-0.6)
+    assert judged(-0.6) is False
+    outcomes = {
+        name: outcome(hypergradient_norm=np.full(case.steps + 1, 1.0 + case.steps % 7))
+        for name, case in chosen.cases().items()
+    }
+    assert chosen.verdicts(outcomes)[0].holds is None  # scattered

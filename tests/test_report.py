@@ -109,7 +109,8 @@ def test_panels_share_a_scale_and_logarithmic_ones_have_ticks_where_the_values_a
     assert [axes.get_title() for axes in (one, two)] == ["one", "two"]
     assert one.get_ylim() == two.get_ylim()
     assert (one.get_xscale(), one.get_yscale(), one.get_xlabel()) == ("log", "log", "K")
-    assert one.get_xticks().tolist() == [64, 128, 256]
+    low, high = one.get_xlim()
+    assert [tick for tick in one.get_xticks() if low <= tick <= high] == [64, 128, 256]
 
 
 def test_the_report_is_one_small_file_that_loads_nothing(trace, tmp_path):

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hypergossip as hg
-from hypergossip import backends
+from hypergossip.backends import simulated
 
 RULES = ("metropolis", "max_degree", "lazy_metropolis")
 
@@ -249,7 +249,7 @@ def gossip_with(exchange):
     return lambda v: parallel(v, None)[0]
 
 
-@pytest.mark.parametrize("form", [backends._Dense, backends._Neighbours, backends._Edges])
+@pytest.mark.parametrize("form", [simulated._Dense, simulated._Neighbours, simulated._Edges])
 @pytest.mark.parametrize(
     "topology",
     [hg.ring(9, 0.4), hg.star(12), hg.erdos_renyi(12, 0.3), hg.ring(1)],
@@ -270,12 +270,12 @@ def test_every_form_of_gossip_is_the_product_with_w(form, topology):
 @pytest.mark.parametrize(
     ("topology", "form"),
     [
-        (hg.ring(6), backends._Dense),
-        (hg.complete(100), backends._Dense),
-        (hg.erdos_renyi(100, 0.5), backends._Dense),
-        (hg.ring(100), backends._Neighbours),
-        (hg.torus(10, 12), backends._Neighbours),
-        (hg.star(300), backends._Edges),
+        (hg.ring(6), simulated._Dense),
+        (hg.complete(100), simulated._Dense),
+        (hg.erdos_renyi(100, 0.5), simulated._Dense),
+        (hg.ring(100), simulated._Neighbours),
+        (hg.torus(10, 12), simulated._Neighbours),
+        (hg.star(300), simulated._Edges),
     ],
     ids=lambda value: getattr(value, "name", ""),
 )

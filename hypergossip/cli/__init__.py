@@ -12,7 +12,7 @@ from .terminal import end, forgive_terminals_without_unicode
 
 __all__ = ["demo", "main", "reproduce"]
 
-_EXTRAS = {"tyro": "cli", "rich": "cli", "matplotlib": "report", "bokeh": "report", "jinja2": "report"}
+_EXTRAS = ("tyro", "rich", "matplotlib", "bokeh", "jinja2", "sklearn")
 
 
 def main() -> None:
@@ -31,7 +31,7 @@ def main() -> None:
         package = (error.name or "").partition(".")[0]
         if package not in _EXTRAS:
             raise
-        end(2, f"This command needs {package}, which is not installed: pip install 'hypergossip[cli,report]'")
+        end(2, f"This command needs {package}, which is not installed: pip install 'hypergossip[cli,report,data]'")
     except KeyboardInterrupt:
         end(130, "Interrupted.")
 

@@ -43,13 +43,16 @@ def reproduce(
     from ..data import DataUnavailable
     from ..errors import DataDamaged
     from ..experiments.catalogue import NAMES
+    from ..experiments.results import check_page
 
-    import_module("hypergossip.report.figures")  # what is missing is said now, not after the runs
+    for module in ("hypergossip.report.figures", "sklearn.metrics"):  # what is missing is said now, not after the runs
+        import_module(module)
     console = Console(quiet=quiet, highlight=False)
     try:
+        check_page(output)
         for name in NAMES if what == "all" else (what,):
             _reproduce(name, output, data, seed, small, console)
-    except (DataUnavailable, DataDamaged) as error:
+    except (DataUnavailable, DataDamaged, OSError) as error:
         end(1, str(error))
 
 
@@ -57,7 +60,7 @@ def _reproduce(name: str, output: Path, data: Path | None, seed: int, small: boo
     import jax
 
     from ..experiments.catalogue import experiment
-    from ..experiments.results import write
+    from ..experiments.results import SMALL, write
 
     began, chosen = time.perf_counter(), experiment(name, small=small, folder=data, seed=seed)
     with jax.enable_x64(chosen.double):
@@ -66,6 +69,8 @@ def _reproduce(name: str, output: Path, data: Path | None, seed: int, small: boo
         verdicts = chosen.verdicts(outcomes)
         for verdict in verdicts:
             console.print(f"  {verdict.claim}: [bold]{verdict.word}[/bold]", f"because {verdict.because}.", sep=", ")
-        console.print("What the text leaves open, and what was taken:", *chosen.choices, sep="\n  - ")
-        for path in write(output, name, chosen, outcomes, verdicts, time.perf_counter() - began):
+        where = " at full size (this was run in small)" if small else ""
+        console.print(f"What the text leaves open, and what was taken{where}:", *chosen.choices, sep="\n  - ")
+        stem = f"{name}{SMALL}" if small else name
+        for path in write(output, stem, chosen, outcomes, verdicts, time.perf_counter() - began):
             print(path)

@@ -49,6 +49,11 @@ class Outcome:
         failed = sum(int((values < 1).sum()) for values in flags)
         return f"exact solves failed at {failed} records" if failed else ""
 
+    @property
+    def trusted(self) -> bool:
+        """Whether the run reached its end and all exact solves behind its records converged."""
+        return not self.remark
+
 
 Outcomes = Mapping[str, Outcome]
 
@@ -69,6 +74,11 @@ class Verdict:
 
     def __str__(self) -> str:
         return f"{self.claim}: {self.word}, because {self.because}"
+
+
+def failures(outcomes: Outcomes) -> str:
+    """What keeps numbers from being compared, in words; empty if nothing does."""
+    return "; ".join(f"{name} {one.remark}" for name, one in outcomes.items() if not one.trusted)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -29,7 +29,7 @@ from ..algorithms import DBO, DBOGT, Algorithm
 from ..hypergradient import AID
 from ..metrics import hypergradient_norm
 from ..topology import ring
-from .base import Case, Experiment, Outcomes, Verdict
+from .base import Case, Experiment, Outcomes, Verdict, failures
 from .corruption import Corruption
 
 if TYPE_CHECKING:
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 KINDS: dict[str, type[DBO] | type[DBOGT]] = {"DBO": DBO, "DBOGT": DBOGT}
 _ALIKE, _FASTER = 0.05, 0.5
+_STILL = 0.005
+"""Decades of ‖∇Φ‖ below which nothing is said to move."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,14 +109,16 @@ class HyperCleaning(Experiment):
 
     def verdicts(self, outcomes: Outcomes) -> list[Verdict]:
         claim = "DBOGT converges much faster at long steps" if self.long else "DBO and DBOGT are alike at short steps"
-        judge = _faster if self.long else _alike
-        return [judge(f"{claim} (η = {step:,g})", *self._norms(outcomes, step)) for step in self.outer_steps]
+        return [self._judged(f"{claim} (η = {step:,g})", outcomes, step) for step in self.outer_steps]
 
-    def _norms(self, outcomes: Outcomes, step: float) -> tuple[np.ndarray, np.ndarray]:
-        """‖∇Φ‖ along DBO and along DBOGT; NaN from where a run diverged."""
-        both = [outcomes[self._name(kind, step)].trace.metrics["hypergradient_norm"].astype(float) for kind in KINDS]
-        dbo, dbogt = (np.pad(norms, (0, self.steps + 1 - len(norms)), constant_values=np.nan) for norms in both)
-        return dbo, dbogt
+    def _judged(self, claim: str, outcomes: Outcomes, step: float) -> Verdict:
+        both = {kind: outcomes[self._name(kind, step)] for kind in KINDS}
+        if failed := failures(both):
+            return Verdict(claim, None, failed)
+        dbo, dbogt = (np.log10(one.trace.metrics["hypergradient_norm"].astype(float)) for one in both.values())
+        numbers = f"log10 ‖∇Φ‖ goes from {dbo[0]:.3f} to {dbo[-1]:.3f} (DBO) and {dbogt[-1]:.3f} (DBOGT)"
+        holds, because = (_faster if self.long else _alike)(dbo, dbogt)
+        return Verdict(claim, holds, f"{numbers}; {because}")
 
     def figure(self, outcomes: Outcomes) -> Figure:
         from ..report.figures import gradient_norm
@@ -122,23 +126,24 @@ class HyperCleaning(Experiment):
         return gradient_norm({"": {name: outcome.trace for name, outcome in outcomes.items()}})
 
 
-def _alike(claim: str, dbo: np.ndarray, dbogt: np.ndarray) -> Verdict:
-    """Whether the curves are never further apart than a twentieth of a decade."""
-    apart = np.abs(np.log10(dbo) - np.log10(dbogt)).max()
-    numbers = f"log10 ‖∇Φ‖ goes from {_log(dbo[0])} to {_log(dbo[-1])} (DBO) and {_log(dbogt[-1])} (DBOGT)"
-    return Verdict(claim, bool(apart < _ALIKE), f"{numbers}, and the curves are at most {apart:.2g} apart")
+def _alike(dbo: np.ndarray, dbogt: np.ndarray) -> tuple[bool | None, str]:
+    """Whether the ends of log₁₀‖∇Φ‖ lie closer than a twentieth of what DBO gains."""
+    gain, apart = abs(dbo[0] - dbo[-1]), abs(dbo[-1] - dbogt[-1])
+    if max(gain, apart) < _STILL:
+        return None, "neither moves by what could be compared"
+    return bool(apart < _ALIKE * gain), f"the ends are {apart:.2g} apart, {apart / gain:.0%} of what DBO gains"
 
 
-def _faster(claim: str, dbo: np.ndarray, dbogt: np.ndarray) -> Verdict:
-    """Whether DBOGT gets to where DBO ends in half of the iterations."""
-    numbers = f"log10 ‖∇Φ‖ goes from {_log(dbo[0])} to {_log(dbo[-1])} (DBO) and {_log(dbogt[-1])} (DBOGT)"
-    reached = np.flatnonzero(dbogt <= dbo[-1])
-    if not reached.size:
-        return Verdict(claim, False, f"{numbers}, and DBOGT never gets to where DBO ends")
-    share = reached[0] / (len(dbo) - 1)
-    where = f"DBOGT is where DBO ends after {reached[0]} of {len(dbo) - 1} iterations"
-    return Verdict(claim, bool(share <= _FASTER), f"{numbers}; {where}")
-
-
-def _log(value: float) -> str:
-    return f"{np.log10(value):.3f}"
+def _faster(dbo: np.ndarray, dbogt: np.ndarray) -> tuple[bool | None, str]:
+    """Whether DBOGT gets to where DBO ends, and stays there, in half of the iterations."""
+    if dbo[-1] >= dbo[0]:
+        return None, "DBO does not descend, so there is no pace to compare with"
+    last_above = np.flatnonzero(dbogt > dbo[-1]).max(initial=-1)
+    steps = len(dbo) - 1
+    if last_above == steps:
+        return False, "DBOGT does not end below DBO"
+    reached = int(last_above) + 1
+    return (
+        reached <= _FASTER * steps,
+        f"DBOGT is where DBO ends, and stays below, from iteration {reached} of {steps}",
+    )

@@ -6,7 +6,6 @@ import dataclasses
 import json
 import os
 import platform
-import resource
 import sys
 from collections.abc import Mapping, Sequence
 from importlib import metadata
@@ -17,10 +16,14 @@ import numpy as np
 
 from ..report import human_bytes, replace_file
 from .base import Experiment, Outcome, Verdict
+from .catalogue import NAMES
 
-_PAGE = "README.md"
+PAGE = "README.md"
+_TITLE = "# What holds here"
 _KEPT = 101
 """The most values of a metric that a JSON file has of a run."""
+SMALL = "-small"
+"""Ends the name of what was run in small."""
 _LISTED = 12
 """The most runs that the page lists."""
 
@@ -36,14 +39,15 @@ def write(
     """Writes name.png, name.svg and name.json, and the folder's page anew from all that lie there."""
     from ..report.figures import save
 
+    check_page(folder)
     figure, paths = experiment.figure(outcomes), [folder / f"{name}.{kind}" for kind in ("png", "svg")]
     for path in paths:
         save(figure, path)
     numbers = folder / f"{name}.json"
     content = json.dumps(summary(experiment, outcomes, verdicts, seconds), indent=1, ensure_ascii=False)
     replace_file(numbers, f"{content}\n".encode())
-    replace_file(folder / _PAGE, page(folder).encode())
-    return [*paths, numbers, folder / _PAGE]
+    replace_file(folder / PAGE, page(folder).encode())
+    return [*paths, numbers, folder / PAGE]
 
 
 def summary(
@@ -56,19 +60,27 @@ def summary(
         "choices": list(experiment.choices),
         "verdicts": [{"claim": v.claim, "verdict": v.word, "because": v.because} for v in verdicts],
         "seconds": round(seconds, 1),
-        "peak memory of the process": human_bytes(peak_memory()),
+        "peak memory of the process": "unknown" if (peak := peak_memory()) is None else human_bytes(peak),
         "machine": f"{os.cpu_count()} cores, {platform.machine()}",
         "versions": {name: metadata.version(name) for name in ("jax", "jaxlib", "numpy")},
         "runs": {name: _run(outcome) for name, outcome in outcomes.items()},
     }
 
 
+def check_page(folder: Path) -> None:
+    """Refuses a folder whose page somebody else wrote."""
+    path = folder / PAGE
+    if path.exists() and not path.read_text(encoding="utf-8", errors="replace").startswith(_TITLE):
+        raise FileExistsError(f"{path} is not a page of hypergossip's; expected a folder for results alone.")
+
+
 def page(folder: Path) -> str:
     """The page of all experiments whose numbers lie in the folder."""
-    sections = [_section(path.stem, json.loads(path.read_text())) for path in sorted(folder.glob("*.json"))]
+    paths = [folder / f"{name}{form}.json" for name in NAMES for form in ("", SMALL)]
+    sections = [_section(path.stem, json.loads(path.read_text(encoding="utf-8"))) for path in paths if path.exists()]
     opening = (
-        "# What holds here\n\n`hypergossip reproduce` wrote this page. Every claim stands with the numbers that were "
-        "measured; the JSON files have all of them.\n"
+        f"{_TITLE}\n\n`hypergossip reproduce` wrote this page. Every claim stands with the numbers that decide it; the "
+        f"JSON files have the settings and the curves, of long ones {_KEPT} values.\n"
     )
     return "\n".join([opening, *sections])
 
@@ -85,8 +97,12 @@ def settings(module: Any, prefix: str = "") -> dict[str, object]:
     return found
 
 
-def peak_memory() -> int:
-    """The most bytes that this process has held so far."""
+def peak_memory() -> int | None:
+    """The most bytes that this process has held so far; None where the system does not tell."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else 1024 * peak
 
@@ -122,15 +138,20 @@ def _section(name: str, numbers: Mapping[str, Any]) -> str:
 | --- | --- | --- |
 {claims}
 
-What the paper's text leaves open, and what was taken:
+What the paper's text leaves open, and what was taken{" (at full size; this was run in small)" * name.endswith(SMALL)}:
 
 {choices}
 
 {runs}
 
 {numbers["seconds"]:g} seconds in all, compilation and metrics included; at most {numbers["peak memory of the process"]}
-of memory; {numbers["machine"]}, jax {numbers["versions"]["jax"]}. `hypergossip reproduce {name}`
+of memory; {numbers["machine"]}, jax {numbers["versions"]["jax"]}. `{_command(name, numbers["settings"]["seed"])}`
 """
+
+
+def _command(name: str, seed: int) -> str:
+    small = " --small" if name.endswith(SMALL) else ""
+    return f"hypergossip reproduce {name.removesuffix(SMALL)}{small}" + (f" --seed {seed}" if seed else "")
 
 
 def _table(runs: Mapping[str, Mapping[str, Any]]) -> str:
