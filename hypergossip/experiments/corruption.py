@@ -53,7 +53,7 @@ class Corruption:
     def data(self) -> Dataset:
         from ..data import load
 
-        return load(self.dataset) if self.folder is None else load(self.dataset, self.folder)
+        return load(self.dataset, self.folder)
 
     @cached_property
     def _drawn(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

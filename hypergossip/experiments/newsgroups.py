@@ -115,7 +115,7 @@ class Newsgroups(Experiment):
     def data(self) -> Dataset:
         from ..data import load
 
-        return load(self.dataset) if self.folder is None else load(self.dataset, self.folder)
+        return load(self.dataset, self.folder)
 
     @cached_property
     def test_accuracy(self) -> HeldOutAccuracy:
