@@ -268,6 +268,15 @@ def test_steps_within_the_limits_run_and_steps_beyond_diverge_as_foreseen(quadra
             run(algorithm)
 
 
+def test_growth_that_no_float_holds_is_told_as_a_power_of_ten(quadratic, of_quadratic):
+    oracle = hg.JHIP(0.001, 2)
+    judged = {T: of_quadratic.foresee(hg.DBOGT(0.01, 50.0, T, oracle))[0] for T in (1, 3000)}
+    assert {finding.level for finding in judged.values()} == {"diverges"}
+    once = float(re.search(r"grow (\S+)-fold", judged[1].sentence)[1])
+    power = float(re.search(r"grow 10\^(\d+)-fold", judged[3000].sentence)[1])
+    assert power == pytest.approx(3000 * math.log10(once), rel=0.02)
+
+
 def test_an_outer_step_beyond_exact_descent_is_foreseen(quadratic, of_quadratic):
     limit = 2 / np.linalg.eigvalsh(hessian_of_phi(quadratic))[-1]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -98,12 +99,12 @@ def _judged(
     exact = analysis.limits[where][way.name].exact
     said = f"{about} = {value:.3g}{_at_zero(step)} is"
     if value > exact:
-        factor = way.growth(value, exact, analysis.smallest) ** min(iterations, 1000)
-        sure = factor > OUTRUN or analysis.constants.L_g2 <= _CONSTANT * analysis.constants.L_g1
+        growth = iterations * math.log(way.growth(value, exact, analysis.smallest))
+        sure = growth > math.log(OUTRUN) or analysis.constants.L_g2 <= _CONSTANT * analysis.constants.L_g1
         hope = "" if sure else ", unless the Hessians fall as x and y move"
         text = (
             f"{said} {value / exact:.3g} times the limit {exact:.3g} of {way.name} at the {where} with this W: errors "
-            f"grow {factor:.2g}-fold in every outer iteration{hope}. Choose at most {min(proven, exact):.3g} ({words})."
+            f"grow {_fold(growth)} in every outer iteration{hope}. Choose at most {min(proven, exact):.3g} ({words})."
         )
         return Finding(DIVERGES if sure else BEYOND, about, value, exact, text)
     if value > proven:
@@ -113,6 +114,12 @@ def _judged(
         )
         return Finding(BEYOND, about, value, proven, text)
     return Finding(FINE, about, value, proven, f"{said} below {proven:.3g} ({words}).")
+
+
+def _fold(growth: float) -> str:
+    """e^growth in words; as a power of ten where it is no float."""
+    power = growth / math.log(10)
+    return f"{math.exp(growth):.2g}-fold" if power < 300 else f"10^{power:.0f}-fold"
 
 
 def _outer(analysis: Analysis, algorithm: DoubleLoop) -> Iterator[Finding]:
