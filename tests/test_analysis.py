@@ -6,13 +6,18 @@ import runpy
 from dataclasses import replace
 from pathlib import Path
 
+import equinox as eqx
 import jax
+import jax.flatten_util
 import jax.numpy as jnp
 import jaxtyping
 import numpy as np
 import pytest
 import scipy.linalg
 import scipy.sparse
+from test_models import N as MODELS_AGENTS
+from test_models import model
+from test_models import problem as with_models
 from test_own_parts import TOPOLOGY as OWN_TOPOLOGY
 from test_own_parts import Quadratic as WithOwnParts
 
@@ -96,6 +101,39 @@ def test_parts_that_are_agents_own_enter_as_one_long_x():
     assert pytest.approx(np.linalg.norm(both, 2, axis=(1, 2)).max()) == analysis.constants.J
     assert hg.recommend("DBOGT", analysis, 10).practical.oracle.value is hg.HIGP
     assert len(analysis.findings) == 3
+
+
+@pytest.mark.parametrize("where", ["x", "y"])
+def test_models_are_analysed_as_their_numbers_are(where):
+    """Functions among the leaves are no variables: the same losses on the flat numbers have the same constants."""
+    network, net, tree = hg.ring(MODELS_AGENTS), model(), jax.tree.leaves(eqx.filter(model(), eqx.is_array))
+    start = (net, jnp.zeros(1)) if where == "x" else (jnp.zeros(1), net)
+    of_model = with_models(*start)
+    flat, unravel = jax.flatten_util.ravel_pytree(tree)
+    variables, functions = eqx.partition(net, eqx.is_array)
+
+    def called(v):
+        return eqx.combine(jax.tree.unflatten(jax.tree.structure(variables), unravel(v)), functions)
+
+    def on_numbers(loss):
+        if where == "x":
+            return lambda x, y, batch: loss(called(x), y, batch)
+        return lambda x, y, batch: loss(x, called(y), batch)
+
+    of_numbers = hg.Problem(
+        on_numbers(of_model.upper),
+        on_numbers(of_model.lower),
+        upper_data=of_model.upper_data,
+        lower_data=of_model.lower_data,
+        x0=flat if where == "x" else jnp.zeros(1),
+        y0=flat if where == "y" else jnp.zeros(1),
+    )
+    flat_start = (flat, jnp.zeros(1)) if where == "x" else (jnp.zeros(1), flat)
+    found = hg.analyse(of_model, network, points=[start]).constants
+    expected = hg.analyse(of_numbers, network, points=[flat_start]).constants
+    for name in ("mu", "L_g1", "low", "high", "L_f1", "L_f0", "J"):
+        assert getattr(found, name) == pytest.approx(getattr(expected, name), rel=1e-8, abs=1e-12), name
+    assert View.of(of_model).start(of_model).y.shape == View.of(of_numbers).start(of_numbers).y.shape
 
 
 def test_third_derivatives_are_found_and_never_overestimated(logistic):

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import PyTree
 
 from ..algorithms import Algorithm
+from ..parts import is_variable, variables_of
 from ..problem import Problem
 from ..steps import check_count
 from ..topology import Topology
@@ -181,13 +182,14 @@ def _given_points(view: View, start: Point, points: Any) -> list[Point]:
 def _given_point(view: View, start: Point, i: int, x: PyTree, y: PyTree) -> Point:
     layouts = view.pooled.losses
     for name, value, like in (("x", x, layouts.x.unravel(start.x)), ("y", y, layouts.y.unravel(start.y))):
-        got, expected = (jax.tree.map(jnp.shape, tree) for tree in (value, like))
+        got, expected = (jax.tree.map(jnp.shape, variables_of(tree)) for tree in (value, like))
         if got != expected:
             raise ValueError(
                 f"{name} of point {i} has shapes {got}; expected {expected}, as in the problem: an agents' axis in "
                 "front of own parts only."
             )
-    point = view.point(f"point {i}", *jax.tree.map(jnp.asarray, (x, y)))
+    as_arrays = jax.tree.map(lambda leaf: jnp.asarray(leaf) if is_variable(leaf) else leaf, (x, y))
+    point = view.point(f"point {i}", *as_arrays)
     return point._replace(x=point.x.astype(start.x.dtype), y=point.y.astype(start.y.dtype))
 
 
