@@ -22,9 +22,10 @@ from test_own_parts import TOPOLOGY as OWN_TOPOLOGY
 from test_own_parts import Quadratic as WithOwnParts
 
 import hypergossip as hg
-from hypergossip.analysis.constants import Constants
+from hypergossip.analysis.analysis import _rows_drawn
+from hypergossip.analysis.constants import Constants, worst
 from hypergossip.analysis.derivatives import third_derivative
-from hypergossip.analysis.similarity import similarity
+from hypergossip.analysis.similarity import _most_apart, similarity
 from hypergossip.analysis.spectra import Blocks, largest_against_gossip
 from hypergossip.analysis.stability import GOSSIP, LOCAL, TRACKED, WAYS, Modes
 from hypergossip.analysis.theorems import Theory
@@ -313,6 +314,61 @@ def test_growth_that_no_float_holds_is_told_as_a_power_of_ten(quadratic, of_quad
     once = float(re.search(r"grow (\S+)-fold", judged[1].sentence)[1])
     power = float(re.search(r"grow 10\^(\d+)-fold", judged[3000].sentence)[1])
     assert power == pytest.approx(3000 * math.log10(once), rel=0.02)
+
+
+def test_mini_batches_and_a_carried_oracle_of_dsbo_are_foreseen(of_quadratic):
+    steep = replace(of_quadratic.similarity, sampled_high=3 * of_quadratic.constants.L_g1)
+    known = replace(of_quadratic, similarity=steep)
+    unknown = replace(of_quadratic, similarity=replace(steep, sampled_high=math.nan))
+    limit, oracle = of_quadratic.limits["solution"][GOSSIP.name].exact, hg.HIGP(1e-3, 5)
+
+    def judged(analysis, step=0.5, kind=hg.DSBO, oracle=oracle, **more):
+        return {f.about: f for f in analysis.foresee(kind(0.01, step * limit, 5, oracle, **more))}
+
+    assert judged(known)["inner_step"].level == "beyond what the theorem covers"
+    assert judged(known)["inner_step"].limit == pytest.approx(limit / 3)
+    assert judged(known, 1.5)["inner_step"].limit == pytest.approx(limit)
+    assert judged(known, 0.3)["inner_step"].level == "fine"
+    for analysis, more in ((of_quadratic, {}), (unknown, {}), (known, {"batch_size": None})):
+        assert judged(analysis, 0.3, **more)["inner_step"].level == "fine"
+        assert "mini-batches" not in judged(analysis, **more)["inner_step"].sentence
+    for other in (oracle, hg.JHIP(1e-3, 5)):
+        assert judged(known, oracle=other, carry=True)["carry"].level == "beyond what the theorem covers"
+    assert "carry" not in judged(known, carry=False)
+    assert "carry" not in judged(known, carry=True, oracle=hg.AID(5))
+    assert "carry" not in judged(known, carry=True, kind=hg.DBO)
+
+
+def test_the_batch_size_is_the_algorithms_where_none_is_given():
+    rows = np.random.default_rng(5).standard_normal((3, 12, 3))
+    problem = hg.Problem(_upper, _lower, upper_data=rows, lower_data=rows, x0=jnp.zeros(3), y0=jnp.zeros(3))
+    view = View.of(problem)
+    whole = similarity(problem, view, [view.start(problem)], batch_size=None, seed=0)
+    assert whole.batch_size is None
+    assert whole.sampled_high == pytest.approx(1)
+    assert whole.ratio > 0
+    assert _rows_drawn(None, None) == _rows_drawn(None, hg.DBO(0.1, 0.1)) == 32
+    for of_algorithm in (7, None):
+        algorithm = hg.DSBO(0.1, 0.1, batch_size=of_algorithm)
+        assert _rows_drawn(None, algorithm) == of_algorithm
+        assert _rows_drawn(5, algorithm) == 5
+
+
+def test_points_where_rows_do_not_differ_are_left_out_in_any_order():
+    known, more, unknown = (1.0, 2.0), (3.0, 4.0), (math.nan, math.nan)
+    for found in ([unknown, known, more], [more, unknown, known], [known, more, unknown]):
+        assert _most_apart(found) == more
+    assert math.isnan(_most_apart([unknown, unknown])[0])
+
+
+def test_the_worst_constants_do_not_depend_on_the_order_of_the_points(of_quadratic):
+    one = of_quadratic.constants
+    other = replace(one, mu=math.nan, L_g1=math.nan, high=2 * one.high, unconverged=("mu", "L_g1"))
+    for order in ([one, other], [other, one]):
+        found = worst(order)
+        assert (found.mu, found.L_g1, found.high) == (one.mu, one.L_g1, 2 * one.high)
+        assert found.unconverged == ("mu", "L_g1")
+    assert math.isnan(worst([other, other]).mu)
 
 
 def test_an_outer_step_beyond_exact_descent_is_foreseen(quadratic, of_quadratic):

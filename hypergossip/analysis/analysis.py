@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
-from ..algorithms import Algorithm
+from ..algorithms import DSBO, Algorithm
 from ..parts import is_variable, variables_of
 from ..problem import Problem
 from ..steps import check_count
@@ -25,6 +25,9 @@ from .stability import WAYS, Modes, Way
 from .table import as_text
 from .theorems import Theory
 from .view import Point, View
+
+_BATCH_SIZE = 32
+"""The rows of a mini-batch where nothing says otherwise."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +109,7 @@ def analyse(
     algorithm: Algorithm | None = None,
     *,
     points: Sequence[tuple[PyTree, PyTree]] | None = None,
-    batch_size: int = 32,
+    batch_size: int | None = None,
     seed: int = 0,
 ) -> Analysis:
     """Estimates the constants of the paper's assumptions at points, and what follows from them.
@@ -114,14 +117,15 @@ def analyse(
     - `algorithm`: its steps are judged too, as `Analysis.foresee` does later.
     - `points`: pairs (x, y) of pytrees like one agent's start, where parts that are agents' own have
       an agents' axis in front; the start (x̄_0, ȳ_0) and (x̄_0, y*(x̄_0)) if not given.
-    - `batch_size`: the rows that `hg.DSBO` is to draw; small batches have larger Hessians.
+    - `batch_size`: the rows that `hg.DSBO` is to draw; small batches have larger Hessians. If not
+      given, the algorithm's own (None there means all rows), and 32 without such an algorithm.
     - `seed`: of the random directions and of the rows drawn.
 
     Nothing is run. The cost is that of some hundred products with the Hessians, and of the exact
     solves of `hg.hypergradient_norm` at two points per dimension of x (or per Lanczos step).
     """
     _check(problem, topology, algorithm)
-    check_count("batch_size", batch_size)
+    drawn = _rows_drawn(batch_size, algorithm)
     check_count("seed", seed, least=0)
     view = View.of(problem)
     start = view.start(problem)
@@ -142,7 +146,7 @@ def analyse(
         points=tuple(point.name for point in chosen),
         constants=constants,
         outer=_worst_outer(found),
-        similarity=similarity(problem, view, chosen, batch_size, seed),
+        similarity=similarity(problem, view, chosen, drawn, seed),
         limits=limits,
         notes=(*notes, *_shortcomings(constants, found, failed)),
     )
@@ -161,6 +165,14 @@ def _check(problem: Any, topology: Any, algorithm: Any) -> None:
         raise ValueError(
             f"The problem has data of {problem.n} agents, the topology has {topology.n}; expected the same."
         )
+
+
+def _rows_drawn(batch_size: int | None, algorithm: Algorithm | None) -> int | None:
+    """What is given, or what the algorithm draws; None for all rows."""
+    if batch_size is None:
+        return algorithm.batch_size if isinstance(algorithm, DSBO) else _BATCH_SIZE
+    check_count("batch_size", batch_size)
+    return batch_size
 
 
 def _default_points(view: View, start: Point) -> tuple[list[Point], list[str]]:

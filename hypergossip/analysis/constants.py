@@ -71,10 +71,14 @@ def constants_at(view: View, point: Point, seed: int) -> Constants:
 
 
 def worst(every: list[Constants]) -> Constants:
-    """The smallest μ and the largest of everything else."""
+    """The smallest μ and the largest of everything else, over the points where it is known; NaN where at none.
+
+    What is not known at some point is among `unconverged`.
+    """
     names = [field.name for field in fields(Constants) if field.name != "unconverged"]
     together = {name: [getattr(one, name) for one in every] for name in names}
-    values = {name: min(found) if name in ("mu", "low") else max(found) for name, found in together.items()}
+    pick = {name: np.fmin if name in ("mu", "low") else np.fmax for name in names}
+    values = {name: float(pick[name].reduce(found)) for name, found in together.items()}
     unconverged = {name: None for one in every for name in one.unconverged}
     return Constants(**values, unconverged=tuple(unconverged))
 
