@@ -104,37 +104,42 @@ def test_parts_that_are_agents_own_enter_as_one_long_x():
     assert len(analysis.findings) == 3
 
 
-@pytest.mark.parametrize("where", ["x", "y"])
-def test_models_are_analysed_as_their_numbers_are(where):
-    """Functions among the leaves are no variables: the same losses on the flat numbers have the same constants."""
-    network, net, tree = hg.ring(MODELS_AGENTS), model(), jax.tree.leaves(eqx.filter(model(), eqx.is_array))
-    start = (net, jnp.zeros(1)) if where == "x" else (jnp.zeros(1), net)
-    of_model = with_models(*start)
-    flat, unravel = jax.flatten_util.ravel_pytree(tree)
+def flat_of(net):
+    """A model's numbers as one vector, and the model of such a vector."""
     variables, functions = eqx.partition(net, eqx.is_array)
+    flat, unravel = jax.flatten_util.ravel_pytree(variables)
+    return flat, lambda v: eqx.combine(unravel(v), functions)
 
-    def called(v):
-        return eqx.combine(jax.tree.unflatten(jax.tree.structure(variables), unravel(v)), functions)
 
-    def on_numbers(loss):
-        if where == "x":
-            return lambda x, y, batch: loss(called(x), y, batch)
-        return lambda x, y, batch: loss(x, called(y), batch)
+def test_a_model_as_y_is_analysed_as_its_numbers_are():
+    """Functions among the leaves are no variables."""
+    problem, (flat, called) = with_models(jnp.zeros(1), model()), flat_of(model())
+    found = hg.analyse(problem, hg.ring(MODELS_AGENTS), points=[(jnp.zeros(1), model())])
 
-    of_numbers = hg.Problem(
-        on_numbers(of_model.upper),
-        on_numbers(of_model.lower),
-        upper_data=of_model.upper_data,
-        lower_data=of_model.lower_data,
-        x0=flat if where == "x" else jnp.zeros(1),
-        y0=flat if where == "y" else jnp.zeros(1),
-    )
-    flat_start = (flat, jnp.zeros(1)) if where == "x" else (jnp.zeros(1), flat)
-    found = hg.analyse(of_model, network, points=[start]).constants
-    expected = hg.analyse(of_numbers, network, points=[flat_start]).constants
-    for name in ("mu", "L_g1", "low", "high", "L_f1", "L_f0", "J"):
-        assert getattr(found, name) == pytest.approx(getattr(expected, name), rel=1e-8, abs=1e-12), name
-    assert View.of(of_model).start(of_model).y.shape == View.of(of_numbers).start(of_numbers).y.shape
+    def g(v, batch):
+        return problem.lower(jnp.zeros(1), called(v), batch)
+
+    hessians = jax.vmap(jax.hessian(g), in_axes=(None, 0))(flat, problem.lower_data)
+    each = np.linalg.eigvalsh(hessians)
+    assert found.q == flat.size
+    np.testing.assert_allclose([found.constants.mu, found.constants.L_g1], [each.min(), each.max()], rtol=1e-8)
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_a_model_as_x_is_seen_by_every_agent(own):
+    flat, called = flat_of(model())
+    x0 = model()
+    if own:
+        x0 = eqx.filter_vmap(model)(jax.random.split(jax.random.key(1), MODELS_AGENTS))
+    problem = with_models(x0, jnp.zeros((MODELS_AGENTS, 1)) if own else jnp.zeros(1), own=own)
+    view = View.of(problem)
+    x, y = view.start(problem)[1:]
+    each = np.asarray(view.each(x))
+    assert x.size == flat.size * (MODELS_AGENTS if own else 1)
+    if not own:
+        np.testing.assert_allclose(each, np.broadcast_to(flat, each.shape), rtol=1e-14)
+    losses = [problem.lower(called(each[i]), y, problem.lower_data[i]) for i in range(MODELS_AGENTS)]
+    assert float(view.pooled.g(x, y)) == pytest.approx(float(np.mean(losses)), rel=1e-12)
 
 
 def test_third_derivatives_are_found_and_never_overestimated(logistic):
@@ -242,7 +247,7 @@ def test_the_model_of_contraction_and_growth_is_exact_where_agents_share_their_h
 def test_lanczos_finds_a_spectrum_that_is_a_point(matrix):
     """A derivative can vanish at a point, and a penalty's Hessian be a multiple of the identity."""
     H = matrix((2, 150, 150))
-    assert blocks_of(H).extremes() == (pytest.approx(H[0, 0, 0]), pytest.approx(H[0, 0, 0]), True)
+    assert blocks_of(H).extremes() == (pytest.approx(H[0, 0, 0]), pytest.approx(H[0, 0, 0]), True, True)
 
 
 def test_lanczos_finds_both_ends_where_one_is_0_many_times():
@@ -255,6 +260,19 @@ def test_lanczos_finds_both_ends_where_one_is_0_many_times():
         assert found.converged
         np.testing.assert_allclose(sorted([sign * found.low, sign * found.high]), [-2, 4], rtol=1e-6)
     assert blocks_of(np.abs(H)).extremes().low == pytest.approx(0, abs=1e-6)
+
+
+@pytest.mark.parametrize("small", [0.0, 1e-5, 1e-2])
+def test_an_end_within_the_error_of_the_other_is_not_called_known(small):
+    values = np.linspace(1.0, 4.0, 150)
+    values[0] = small
+    H = np.diag(values)[None]
+    for sign in (1, -1):
+        found = blocks_of(sign * H).extremes()
+        flags = [found.low_converged, found.high_converged][::sign]
+        assert flags == [small == 1e-2, True]
+        assert found.converged is (small == 1e-2)
+        assert found.largest_converged
 
 
 def test_lanczos_finds_what_dense_eigenvalues_are():

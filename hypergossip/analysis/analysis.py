@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import PyTree
 
 from ..algorithms import DSBO, Algorithm
@@ -221,11 +222,11 @@ def _worst_outer(found: list[Outer]) -> Outer:
     known = [one for one in found if not one.failure]
     if not known:
         return found[-1]
-    low, high, own = (pick(getattr(one, name) for one in known) for name, pick in _WORST.items())
+    low, high, own = (float(pick.reduce([getattr(one, name) for one in known])) for name, pick in _WORST.items())
     return replace(known[-1], low=low, high=high, own=own)
 
 
-_WORST = {"low": min, "high": max, "own": max}
+_WORST = {"low": np.fmin, "high": np.fmax, "own": np.fmax}
 
 
 def _shortcomings(constants: Constants, found: list[Outer], failed: list[str]) -> list[str]:
@@ -236,7 +237,7 @@ def _shortcomings(constants: Constants, found: list[Outer], failed: list[str]) -
         *(["the curvature of Phi"] if not all(o.converged for o in found) else []),
     ]
     if short:
-        said.append(f"Lanczos stopped short for {', '.join(short)}: coarse estimates.")
+        said.append(f"Coarse or unknown, as Lanczos stopped short or a value is near 0: {', '.join(short)}.")
     if constants.mu <= 0:
         said.append(f"mu = {constants.mu:.3g}: some g_i is not strongly convex in y there; the theorems do not apply.")
     return said

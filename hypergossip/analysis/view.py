@@ -53,7 +53,9 @@ class View(eqx.Module):
         of_one, of_y, of_long = map(_layout, (one_x, one_y, _long(problem, problem.x0)))
         data = problem.upper_data, problem.lower_data
         agents = Losses(problem.upper, problem.lower, of_one, of_y, problem.n)
-        mean_upper, mean_lower = (_MeanOverAgents(loss, problem.own, problem.n) for loss in (problem.upper, problem.lower))
+        mean_upper, mean_lower = (
+            _MeanOverAgents(loss, problem.own, problem.n) for loss in (problem.upper, problem.lower)
+        )
         pooled = Losses(mean_upper, mean_lower, of_long, of_y, 1)
         return View(Local(agents, *data), Local(pooled, *data), problem.own, problem.n)
 
