@@ -142,11 +142,11 @@ def _steeper(analysis: Analysis, algorithm: DoubleLoop) -> float:
 
 def _carried(algorithm: DoubleLoop) -> Iterator[Finding]:
     """JHIP and HIGP go on from a state of other Hessians; without a tracker on y those lie far apart."""
-    oracle = type(algorithm.oracle)
-    if isinstance(algorithm, DSBO) and algorithm.carry and not algorithm.homogeneous and oracle in (JHIP, HIGP):
+    goes_on = isinstance(algorithm, DSBO) and algorithm.carry and not algorithm.homogeneous
+    if goes_on and isinstance(algorithm.oracle, (JHIP, HIGP)):
         text = (
-            f"carry=True with hg.{oracle.__name__} in hg.DSBO: y has no tracker, so what the oracle carries on can "
-            "diverge (on the synthetic preset it does, in the third iteration). Choose carry=False."
+            f"carry=True with hg.{type(algorithm.oracle).__name__} in hg.DSBO: y has no tracker, so what the "
+            "oracle carries on can diverge (on the synthetic preset it does, in the third iteration). Choose carry=False."
         )
         yield Finding(BEYOND, "carry", 1.0, 0.0, text)
 
