@@ -146,7 +146,7 @@ def _carried(algorithm: DoubleLoop) -> Iterator[Finding]:
     if goes_on and isinstance(algorithm.oracle, (JHIP, HIGP)):
         text = (
             f"carry=True with hg.{type(algorithm.oracle).__name__} in hg.DSBO: y has no tracker, so what the "
-            "oracle carries on can diverge (on the synthetic preset it does, in the third iteration). Choose carry=False."
+            "oracle carries on can diverge (on the synthetic preset it does, in iteration 3). Choose carry=False."
         )
         yield Finding(BEYOND, "carry", 1.0, 0.0, text)
 
