@@ -6,20 +6,26 @@ import runpy
 from dataclasses import replace
 from pathlib import Path
 
+import equinox as eqx
 import jax
+import jax.flatten_util
 import jax.numpy as jnp
 import jaxtyping
 import numpy as np
 import pytest
 import scipy.linalg
 import scipy.sparse
+from test_models import N as MODELS_AGENTS
+from test_models import model
+from test_models import problem as with_models
 from test_own_parts import TOPOLOGY as OWN_TOPOLOGY
 from test_own_parts import Quadratic as WithOwnParts
 
 import hypergossip as hg
-from hypergossip.analysis.constants import Constants
+from hypergossip.analysis.analysis import _rows_drawn
+from hypergossip.analysis.constants import Constants, worst
 from hypergossip.analysis.derivatives import third_derivative
-from hypergossip.analysis.similarity import similarity
+from hypergossip.analysis.similarity import _most_apart, similarity
 from hypergossip.analysis.spectra import Blocks, largest_against_gossip
 from hypergossip.analysis.stability import GOSSIP, LOCAL, TRACKED, WAYS, Modes
 from hypergossip.analysis.theorems import Theory
@@ -96,6 +102,44 @@ def test_parts_that_are_agents_own_enter_as_one_long_x():
     assert pytest.approx(np.linalg.norm(both, 2, axis=(1, 2)).max()) == analysis.constants.J
     assert hg.recommend("DBOGT", analysis, 10).practical.oracle.value is hg.HIGP
     assert len(analysis.findings) == 3
+
+
+def flat_of(net):
+    """A model's numbers as one vector, and the model of such a vector."""
+    variables, functions = eqx.partition(net, eqx.is_array)
+    flat, unravel = jax.flatten_util.ravel_pytree(variables)
+    return flat, lambda v: eqx.combine(unravel(v), functions)
+
+
+def test_a_model_as_y_is_analysed_as_its_numbers_are():
+    """Functions among the leaves are no variables."""
+    problem, (flat, called) = with_models(jnp.zeros(1), model()), flat_of(model())
+    found = hg.analyse(problem, hg.ring(MODELS_AGENTS), points=[(jnp.zeros(1), model())])
+
+    def g(v, batch):
+        return problem.lower(jnp.zeros(1), called(v), batch)
+
+    hessians = jax.vmap(jax.hessian(g), in_axes=(None, 0))(flat, problem.lower_data)
+    each = np.linalg.eigvalsh(hessians)
+    assert found.q == flat.size
+    np.testing.assert_allclose([found.constants.mu, found.constants.L_g1], [each.min(), each.max()], rtol=1e-8)
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_a_model_as_x_is_seen_by_every_agent(own):
+    flat, called = flat_of(model())
+    x0 = model()
+    if own:
+        x0 = eqx.filter_vmap(model)(jax.random.split(jax.random.key(1), MODELS_AGENTS))
+    problem = with_models(x0, jnp.zeros((MODELS_AGENTS, 1)) if own else jnp.zeros(1), own=own)
+    view = View.of(problem)
+    x, y = view.start(problem)[1:]
+    each = np.asarray(view.each(x))
+    assert x.size == flat.size * (MODELS_AGENTS if own else 1)
+    if not own:
+        np.testing.assert_allclose(each, np.broadcast_to(flat, each.shape), rtol=1e-14)
+    losses = [problem.lower(called(each[i]), y, problem.lower_data[i]) for i in range(MODELS_AGENTS)]
+    assert float(view.pooled.g(x, y)) == pytest.approx(float(np.mean(losses)), rel=1e-12)
 
 
 def test_third_derivatives_are_found_and_never_overestimated(logistic):
@@ -203,7 +247,7 @@ def test_the_model_of_contraction_and_growth_is_exact_where_agents_share_their_h
 def test_lanczos_finds_a_spectrum_that_is_a_point(matrix):
     """A derivative can vanish at a point, and a penalty's Hessian be a multiple of the identity."""
     H = matrix((2, 150, 150))
-    assert blocks_of(H).extremes() == (pytest.approx(H[0, 0, 0]), pytest.approx(H[0, 0, 0]), True)
+    assert blocks_of(H).extremes() == (pytest.approx(H[0, 0, 0]), pytest.approx(H[0, 0, 0]), True, True)
 
 
 def test_lanczos_finds_both_ends_where_one_is_0_many_times():
@@ -216,6 +260,19 @@ def test_lanczos_finds_both_ends_where_one_is_0_many_times():
         assert found.converged
         np.testing.assert_allclose(sorted([sign * found.low, sign * found.high]), [-2, 4], rtol=1e-6)
     assert blocks_of(np.abs(H)).extremes().low == pytest.approx(0, abs=1e-6)
+
+
+@pytest.mark.parametrize("small", [0.0, 1e-5, 1e-2])
+def test_an_end_within_the_error_of_the_other_is_not_called_known(small):
+    values = np.linspace(1.0, 4.0, 150)
+    values[0] = small
+    H = np.diag(values)[None]
+    for sign in (1, -1):
+        found = blocks_of(sign * H).extremes()
+        flags = [found.low_converged, found.high_converged][::sign]
+        assert flags == [small == 1e-2, True]
+        assert found.converged is (small == 1e-2)
+        assert found.largest_converged
 
 
 def test_lanczos_finds_what_dense_eigenvalues_are():
@@ -266,6 +323,70 @@ def test_steps_within_the_limits_run_and_steps_beyond_diverge_as_foreseen(quadra
         assert levels(algorithm)[about] == "diverges"
         with pytest.raises(hg.Diverged):
             run(algorithm)
+
+
+def test_growth_that_no_float_holds_is_told_as_a_power_of_ten(quadratic, of_quadratic):
+    oracle = hg.JHIP(0.001, 2)
+    judged = {T: of_quadratic.foresee(hg.DBOGT(0.01, 50.0, T, oracle))[0] for T in (1, 3000)}
+    assert {finding.level for finding in judged.values()} == {"diverges"}
+    once = float(re.search(r"grow (\S+)-fold", judged[1].sentence)[1])
+    power = float(re.search(r"grow 10\^(\d+)-fold", judged[3000].sentence)[1])
+    assert power == pytest.approx(3000 * math.log10(once), rel=0.02)
+
+
+def test_mini_batches_and_a_carried_oracle_of_dsbo_are_foreseen(of_quadratic):
+    steep = replace(of_quadratic.similarity, sampled_high=3 * of_quadratic.constants.L_g1)
+    known = replace(of_quadratic, similarity=steep)
+    unknown = replace(of_quadratic, similarity=replace(steep, sampled_high=math.nan))
+    limit, oracle = of_quadratic.limits["solution"][GOSSIP.name].exact, hg.HIGP(1e-3, 5)
+
+    def judged(analysis, step=0.5, kind=hg.DSBO, oracle=oracle, **more):
+        return {f.about: f for f in analysis.foresee(kind(0.01, step * limit, 5, oracle, **more))}
+
+    assert judged(known)["inner_step"].level == "beyond what the theorem covers"
+    assert judged(known)["inner_step"].limit == pytest.approx(limit / 3)
+    assert judged(known, 1.5)["inner_step"].limit == pytest.approx(limit)
+    assert judged(known, 0.3)["inner_step"].level == "fine"
+    for analysis, more in ((of_quadratic, {}), (unknown, {}), (known, {"batch_size": None})):
+        assert judged(analysis, 0.3, **more)["inner_step"].level == "fine"
+        assert "mini-batches" not in judged(analysis, **more)["inner_step"].sentence
+    for other in (oracle, hg.JHIP(1e-3, 5)):
+        assert judged(known, oracle=other, carry=True)["carry"].level == "beyond what the theorem covers"
+    assert "carry" not in judged(known, carry=False)
+    assert "carry" not in judged(known, carry=True, oracle=hg.AID(5))
+    assert "carry" not in judged(known, carry=True, kind=hg.DBO)
+
+
+def test_the_batch_size_is_the_algorithms_where_none_is_given():
+    rows = np.random.default_rng(5).standard_normal((3, 12, 3))
+    problem = hg.Problem(_upper, _lower, upper_data=rows, lower_data=rows, x0=jnp.zeros(3), y0=jnp.zeros(3))
+    view = View.of(problem)
+    whole = similarity(problem, view, [view.start(problem)], batch_size=None, seed=0)
+    assert whole.batch_size is None
+    assert whole.sampled_high == pytest.approx(1)
+    assert whole.ratio > 0
+    assert _rows_drawn(None, None) == _rows_drawn(None, hg.DBO(0.1, 0.1)) == 32
+    for of_algorithm in (7, None):
+        algorithm = hg.DSBO(0.1, 0.1, batch_size=of_algorithm)
+        assert _rows_drawn(None, algorithm) == of_algorithm
+        assert _rows_drawn(5, algorithm) == 5
+
+
+def test_points_where_rows_do_not_differ_are_left_out_in_any_order():
+    known, more, unknown = (1.0, 2.0), (3.0, 4.0), (math.nan, math.nan)
+    for found in ([unknown, known, more], [more, unknown, known], [known, more, unknown]):
+        assert _most_apart(found) == more
+    assert math.isnan(_most_apart([unknown, unknown])[0])
+
+
+def test_the_worst_constants_do_not_depend_on_the_order_of_the_points(of_quadratic):
+    one = of_quadratic.constants
+    other = replace(one, mu=math.nan, L_g1=math.nan, high=2 * one.high, unconverged=("mu", "L_g1"))
+    for order in ([one, other], [other, one]):
+        found = worst(order)
+        assert (found.mu, found.L_g1, found.high) == (one.mu, one.L_g1, 2 * one.high)
+        assert found.unconverged == ("mu", "L_g1")
+    assert math.isnan(worst([other, other]).mu)
 
 
 def test_an_outer_step_beyond_exact_descent_is_foreseen(quadratic, of_quadratic):

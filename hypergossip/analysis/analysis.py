@@ -9,9 +9,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import PyTree
 
-from ..algorithms import Algorithm
+from ..algorithms import DSBO, Algorithm
+from ..parts import is_variable, variables_of
 from ..problem import Problem
 from ..steps import check_count
 from ..topology import Topology
@@ -24,6 +26,9 @@ from .stability import WAYS, Modes, Way
 from .table import as_text
 from .theorems import Theory
 from .view import Point, View
+
+_BATCH_SIZE = 32
+"""The rows of a mini-batch where nothing says otherwise."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +110,7 @@ def analyse(
     algorithm: Algorithm | None = None,
     *,
     points: Sequence[tuple[PyTree, PyTree]] | None = None,
-    batch_size: int = 32,
+    batch_size: int | None = None,
     seed: int = 0,
 ) -> Analysis:
     """Estimates the constants of the paper's assumptions at points, and what follows from them.
@@ -113,14 +118,15 @@ def analyse(
     - `algorithm`: its steps are judged too, as `Analysis.foresee` does later.
     - `points`: pairs (x, y) of pytrees like one agent's start, where parts that are agents' own have
       an agents' axis in front; the start (x̄_0, ȳ_0) and (x̄_0, y*(x̄_0)) if not given.
-    - `batch_size`: the rows that `hg.DSBO` is to draw; small batches have larger Hessians.
+    - `batch_size`: the rows that `hg.DSBO` is to draw; small batches have larger Hessians. If not
+      given, the algorithm's own (None there means all rows), and 32 without such an algorithm.
     - `seed`: of the random directions and of the rows drawn.
 
     Nothing is run. The cost is that of some hundred products with the Hessians, and of the exact
     solves of `hg.hypergradient_norm` at two points per dimension of x (or per Lanczos step).
     """
     _check(problem, topology, algorithm)
-    check_count("batch_size", batch_size)
+    drawn = _rows_drawn(batch_size, algorithm)
     check_count("seed", seed, least=0)
     view = View.of(problem)
     start = view.start(problem)
@@ -141,7 +147,7 @@ def analyse(
         points=tuple(point.name for point in chosen),
         constants=constants,
         outer=_worst_outer(found),
-        similarity=similarity(problem, view, chosen, batch_size, seed),
+        similarity=similarity(problem, view, chosen, drawn, seed),
         limits=limits,
         notes=(*notes, *_shortcomings(constants, found, failed)),
     )
@@ -160,6 +166,14 @@ def _check(problem: Any, topology: Any, algorithm: Any) -> None:
         raise ValueError(
             f"The problem has data of {problem.n} agents, the topology has {topology.n}; expected the same."
         )
+
+
+def _rows_drawn(batch_size: int | None, algorithm: Algorithm | None) -> int | None:
+    """What is given, or what the algorithm draws; None for all rows."""
+    if batch_size is None:
+        return algorithm.batch_size if isinstance(algorithm, DSBO) else _BATCH_SIZE
+    check_count("batch_size", batch_size)
+    return batch_size
 
 
 def _default_points(view: View, start: Point) -> tuple[list[Point], list[str]]:
@@ -181,13 +195,14 @@ def _given_points(view: View, start: Point, points: Any) -> list[Point]:
 def _given_point(view: View, start: Point, i: int, x: PyTree, y: PyTree) -> Point:
     layouts = view.pooled.losses
     for name, value, like in (("x", x, layouts.x.unravel(start.x)), ("y", y, layouts.y.unravel(start.y))):
-        got, expected = (jax.tree.map(jnp.shape, tree) for tree in (value, like))
+        got, expected = (jax.tree.map(jnp.shape, variables_of(tree)) for tree in (value, like))
         if got != expected:
             raise ValueError(
                 f"{name} of point {i} has shapes {got}; expected {expected}, as in the problem: an agents' axis in "
                 "front of own parts only."
             )
-    point = view.point(f"point {i}", *jax.tree.map(jnp.asarray, (x, y)))
+    as_arrays = jax.tree.map(lambda leaf: jnp.asarray(leaf) if is_variable(leaf) else leaf, (x, y))
+    point = view.point(f"point {i}", *as_arrays)
     return point._replace(x=point.x.astype(start.x.dtype), y=point.y.astype(start.y.dtype))
 
 
@@ -207,11 +222,11 @@ def _worst_outer(found: list[Outer]) -> Outer:
     known = [one for one in found if not one.failure]
     if not known:
         return found[-1]
-    low, high, own = (pick(getattr(one, name) for one in known) for name, pick in _WORST.items())
+    low, high, own = (float(pick.reduce([getattr(one, name) for one in known])) for name, pick in _WORST.items())
     return replace(known[-1], low=low, high=high, own=own)
 
 
-_WORST = {"low": min, "high": max, "own": max}
+_WORST = {"low": np.fmin, "high": np.fmax, "own": np.fmax}
 
 
 def _shortcomings(constants: Constants, found: list[Outer], failed: list[str]) -> list[str]:
@@ -222,7 +237,7 @@ def _shortcomings(constants: Constants, found: list[Outer], failed: list[str]) -
         *(["the curvature of Phi"] if not all(o.converged for o in found) else []),
     ]
     if short:
-        said.append(f"Lanczos stopped short for {', '.join(short)}: coarse estimates.")
+        said.append(f"Coarse or unknown, as Lanczos stopped short or a value is near 0: {', '.join(short)}.")
     if constants.mu <= 0:
         said.append(f"mu = {constants.mu:.3g}: some g_i is not strongly convex in y there; the theorems do not apply.")
     return said

@@ -9,7 +9,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from . import derivatives as of
-from .spectra import Extremes
 from .view import Point, View
 
 _STARTS = 4
@@ -37,7 +36,7 @@ class Constants:
     L_g2: float
     """L_{g,2}: the largest ‖D³g_i‖ that a power iteration from random directions found."""
     unconverged: tuple[str, ...] = ()
-    """The fields whose Lanczos runs stopped short."""
+    """The fields that are not known at some point: Lanczos stopped short, an end is too near 0, or it is not finite."""
 
     @property
     def L(self) -> float:
@@ -54,27 +53,33 @@ def constants_at(view: View, point: Point, seed: int) -> Constants:
     """The constants at one point."""
     each, mean = of.lower_hessians(view, point).extremes(), of.mean_hessian(view, point).extremes()
     upper, jacobian = of.upper_hessians(view, point).extremes(), of.squared_jacobians(view, point).extremes()
-    found: dict[str, tuple[float, Extremes]] = {
-        "mu": (each.low, each),
-        "L_g1": (each.high, each),
-        "low": (mean.low, mean),
-        "high": (mean.high, mean),
-        "L_f1": (upper.largest, upper),
-        "J": (float(np.sqrt(max(jacobian.high, 0.0))), jacobian),
+    gradient = float(of.largest_gradient(view, point.x, point.y))
+    third = float(of.third_derivative(view, point.x, point.y, _directions(view, point, seed), _CLIMB))
+    found: dict[str, tuple[float, bool]] = {
+        "mu": (each.low, each.low_converged),
+        "L_g1": (each.high, each.high_converged),
+        "low": (mean.low, mean.low_converged),
+        "high": (mean.high, mean.high_converged),
+        "L_f1": (upper.largest, upper.largest_converged),
+        "J": (float(np.sqrt(np.maximum(jacobian.high, 0.0))), jacobian.high_converged),
+        "L_f0": (gradient, bool(np.isfinite(gradient))),
+        "L_g2": (third, bool(np.isfinite(third))),
     }
     return Constants(
         **{name: value for name, (value, _) in found.items()},
-        L_f0=float(of.largest_gradient(view, point.x, point.y)),
-        L_g2=float(of.third_derivative(view, point.x, point.y, _directions(view, point, seed), _CLIMB)),
-        unconverged=tuple(name for name, (_, ends) in found.items() if not ends.converged),
+        unconverged=tuple(name for name, (_, known) in found.items() if not known),
     )
 
 
 def worst(every: list[Constants]) -> Constants:
-    """The smallest μ and the largest of everything else."""
+    """The smallest μ and the largest of everything else, over the points where it is known; NaN where at none.
+
+    What is not known at some point is among `unconverged`.
+    """
     names = [field.name for field in fields(Constants) if field.name != "unconverged"]
     together = {name: [getattr(one, name) for one in every] for name in names}
-    values = {name: min(found) if name in ("mu", "low") else max(found) for name, found in together.items()}
+    pick = {name: np.fmin if name in ("mu", "low") else np.fmax for name in names}
+    values = {name: float(pick[name].reduce(found)) for name, found in together.items()}
     unconverged = {name: None for one in every for name in one.unconverged}
     return Constants(**values, unconverged=tuple(unconverged))
 

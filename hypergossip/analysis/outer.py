@@ -27,7 +27,10 @@ class Outer:
     high: float
     """The largest."""
     own: float
-    """How strongly one agent's hypergradient depends on its own x: max_i ‖∇²_x f_i‖ + ‖∇²Φ − mean_i ∇²_x f_i‖."""
+    """How strongly one agent's hypergradient depends on its own x: max_i ‖∇²_x f_i‖ + ‖∇²Φ − mean_i ∇²_x f_i‖.
+
+    An estimate: what the agents' J_i do and their mean does not is not in it.
+    """
     surrogate: float
     """‖mean_i [∇_x f_i − J_i H_i⁻¹ ∇_y f_i](x, y_i*(x)) − ∇Φ(x)‖ / ‖∇Φ(x)‖: what `homogeneous=True` gets wrong."""
     failure: str = ""
@@ -68,7 +71,7 @@ def outer_at(view: View, point: Point) -> Outer:
     ends, rest_ends = hessian.extremes(), _difference(hessian, rest).extremes()
     own = of.upper_curvatures(view, point).extremes()
     failure = "" if np.isfinite(ends.high) else "an exact solve beside the point failed"
-    converged = ends.converged and own.converged and rest_ends.converged
+    converged = ends.converged and own.largest_converged and rest_ends.largest_converged
     return Outer(gradient, ends.low, ends.high, own.largest + rest_ends.largest, error, failure, converged)
 
 

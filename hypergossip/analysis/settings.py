@@ -84,8 +84,8 @@ def carry_for(kind: type[DoubleLoop], homogeneous: bool) -> Choice:
     return Choice(True, "trackers that go on leave no floor")
 
 
-def batch_size_for(kind: type[DoubleLoop], batch_size: int) -> Choice | None:
-    return Choice(batch_size, "as given to hg.analyse") if kind.stochastic else None
+def batch_size_for(kind: type[DoubleLoop], batch_size: int | None) -> Choice | None:
+    return Choice(batch_size, "as hg.analyse took it") if kind.stochastic else None
 
 
 def _built(kind: type[Oracle], step: Any, iterations: int) -> Oracle:

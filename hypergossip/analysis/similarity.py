@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, PRNGKeyArray, Scalar
 
 from ..local import Local, Rq
@@ -33,32 +34,39 @@ class Similarity:
     why_unknown: str
     sampled_high: float
     """The largest eigenvalue of ∇²_y g_i seen in mini-batches of `batch_size` drawn rows."""
-    batch_size: int
+    batch_size: int | None
+    """None for all rows."""
 
 
-def similarity(problem: Problem, view: View, points: list[Point], batch_size: int, seed: int) -> Similarity:
+def similarity(problem: Problem, view: View, points: list[Point], batch_size: int | None, seed: int) -> Similarity:
     """The agents at the point that tells them apart most, and the largest curvature over all points.
 
     At a solution that suits all agents their gradients agree even where their data do not.
     """
     keys = jax.random.split(jax.random.key(seed), (_DRAWS, problem.n))
-    if error := _refused(problem, view, points[0], keys, batch_size):
+    rows = _rows(problem)
+    half = max(1, int(jnp.min(rows)) // 2)  # without replacement, all rows have no spread
+    if error := _refused(problem, view, points[0], keys, batch_size or half):
         return Similarity(
             math.nan, math.nan, f"the lower loss does not take drawn rows ({error})", math.nan, batch_size
         )
-    drawn = _drawn(problem, view, keys[0], batch_size)
-    high = max(of.lower_hessians(drawn, point).extremes().high for point in points)
-    rows = _rows(problem)
+    drawn = view if batch_size is None else _drawn(problem, view, keys[0], batch_size)
+    high = float(np.fmax.reduce([of.lower_hessians(drawn, point).extremes().high for point in points]))
     if problem.n < 2:
         return Similarity(math.nan, math.nan, "there is one agent only", high, batch_size)
     if int(jnp.min(rows)) < 2:
         why = "an agent has one row only, which says nothing of their spread"
         return Similarity(math.nan, math.nan, why, high, batch_size)
-    few = max(1, min(batch_size, int(jnp.min(rows)) // 2))  # without replacement, all rows have no spread
-    found = [_ratio(problem, view, point, keys, few) for point in points]
-    ratio, chance = max(found, key=lambda pair: pair[0] / pair[1])
+    few = min(batch_size or half, half)
+    ratio, chance = _most_apart([_ratio(problem, view, point, keys, few) for point in points])
     why = "the rows of an agent do not differ" if math.isnan(ratio) else ""
     return Similarity(ratio, chance, why, high, batch_size)
+
+
+def _most_apart(found: list[tuple[float, float]]) -> tuple[float, float]:
+    """The pair (ratio, chance) that speaks most against one distribution, of those that are known."""
+    known = [pair for pair in found if not math.isnan(pair[0])]
+    return max(known, key=lambda pair: pair[0] / pair[1]) if known else (math.nan, math.nan)
 
 
 def _ratio(problem: Problem, view: View, point: Point, keys: Array, batch_size: int) -> tuple[float, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -18,6 +19,8 @@ _DENSE_BLOCK = 128
 _DENSE_WHOLE = 1200
 _FINE, _FINE_IN_SINGLE, _COARSE = 1e-5, 1e-4, 1e-2
 """Of residuals, relative to the eigenvalue."""
+_FIGURES = 100.0
+"""Times its error that an eigenvalue must be large to count as known."""
 _RESTARTS = 60
 
 
@@ -26,13 +29,23 @@ class Extremes(NamedTuple):
 
     low: float
     high: float
-    converged: bool
-    """False where Lanczos stopped short: the ends are then estimates from inside."""
+    low_converged: bool
+    """False where Lanczos stopped short, or where the end is so near 0 that its relative error is unknown."""
+    high_converged: bool
+
+    @property
+    def converged(self) -> bool:
+        """Both ends."""
+        return self.low_converged and self.high_converged
 
     @property
     def largest(self) -> float:
         """The largest |eigenvalue|."""
         return max(abs(self.low), abs(self.high))
+
+    @property
+    def largest_converged(self) -> bool:
+        return self.high_converged if abs(self.high) >= abs(self.low) else self.low_converged
 
 
 @dataclass(frozen=True)
@@ -66,21 +79,28 @@ class Blocks:
         if self.small:
             matrices = self.matrices()
             if not np.isfinite(matrices).all():
-                return Extremes(np.nan, np.nan, False)
+                return Extremes(np.nan, np.nan, False, False)
             found = np.linalg.eigvalsh(matrices)
-            return Extremes(float(found.min()), float(found.max()), True)
+            return Extremes(float(found.min()), float(found.max()), True, True)
         return self._extremes_by_products()
 
     def _extremes_by_products(self) -> Extremes:
         """The end that is largest in size first; then the other as an end of a shifted matrix that is large, too.
 
-        Lanczos converges relative to what it looks for, and never to a 0.
+        Lanczos converges relative to what it looks for, and never to a 0. So the other end has an
+        absolute error of about tolerance · size, and where it is no larger than some of these, no figure.
         """
         end, found = _lanczos(self)
-        size, sign = abs(end), np.copysign(1.0, end)
+        size, sign = abs(end), math.copysign(1.0, end)
         distance, found_beyond = _lanczos(self, lambda v: size * v - sign * self.product(v))
         other = sign * (size - distance)
-        return Extremes(min(end, other), max(end, other), found and found_beyond)
+        known = found_beyond and (size == 0 or abs(other) >= _FIGURES * _fine(self.dtype) * size)
+        known = known and found
+        return Extremes(other, end, known, found) if sign > 0 else Extremes(end, other, found, known)
+
+
+def _fine(dtype: np.dtype) -> float:
+    return _FINE if dtype == np.float64 else _FINE_IN_SINGLE
 
 
 def largest_against_gossip(blocks: Blocks, topology: Topology, power: int) -> tuple[float, bool]:
@@ -90,7 +110,7 @@ def largest_against_gossip(blocks: Blocks, topology: Topology, power: int) -> tu
     """
     if power == 0:
         ends = blocks.extremes()
-        return ends.high, ends.converged
+        return ends.high, ends.high_converged
     length = blocks.count * blocks.size
     if blocks.small and length <= _DENSE_WHOLE:
         mixing = np.linalg.matrix_power(np.eye(blocks.count) + topology.W, power)
@@ -134,7 +154,7 @@ def _lanczos(
         return float("nan"), False
     if not image.any():  # the zero matrix, as a derivative can be at a point: Lanczos has no direction to go
         return 0.0, True
-    fine = _FINE if blocks.dtype == np.float64 else _FINE_IN_SINGLE
+    fine = _fine(blocks.dtype)
     for tolerance in (fine, _COARSE):
         try:
             found = spla.eigsh(

@@ -41,7 +41,7 @@ def _rows(analysis: Analysis) -> list[tuple[str, float, str]]:
             outer.L_phi,
             f"largest |eigenvalue| of the Hessian of Phi (from {outer.low:.3g} to {outer.high:.3g})",
         ),
-        ("L_own", outer.own, "bound on how an agent's hypergradient depends on its own x"),
+        ("L_own", outer.own, "estimate of how an agent's hypergradient depends on its own x"),
         ("|grad Phi|", outer.gradient, "at the last point"),
         ("rho", analysis.rho, f"of W; gap {analysis.gap:.3g}, smallest eigenvalue {analysis.smallest:.3g}"),
     ]
