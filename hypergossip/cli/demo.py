@@ -38,9 +38,9 @@ def demo(
         small: A few agents with little data, for a run of seconds.
         letter: Also the paper's figures to the letter, which diverge.
     """
-    check_output(output)
     check_count("--steps", steps, 1)
     check_count("--seed", seed, 0)
+    check_output(output)
     import jax
     from rich.console import Console
 

@@ -36,8 +36,8 @@ def reproduce(
         small: On little data that needs no download, for a run of seconds.
         quiet: Print nothing but the paths of what was written.
     """
-    check_output(output)
     check_count("--seed", seed, 0)
+    check_output(output)
     from rich.console import Console
 
     from ..data import DataUnavailable

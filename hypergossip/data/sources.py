@@ -65,11 +65,14 @@ IJCNN1 = {
     "test": (_libsvm("ijcnn1.val.bz2", 429604, "3b87f23e1d220cd812c6d03f9fa9758d44011ed13ae14fb19607390d9f6f4299"),),
 }
 
+_RENNIE = "http://qwone.com/~jason/20Newsgroups/"
+"""Jason Rennie's page, where the set has come from all along."""
+
 NEWSGROUPS = File(
     "scikit_learn_data",
     "20news-bydate.tar.gz",
     14464277,
     "8f1b2514ca22a5ade8fbb9cfa5727df95fa587f4c87b786e15c759fa66d95610",
-    ("https://ndownloader.figshare.com/files/5975967", "http://qwone.com/~jason/20Newsgroups/20news-bydate.tar.gz"),
+    ("https://ndownloader.figshare.com/files/5975967", f"{_RENNIE}20news-bydate.tar.gz"),
 )
 """The texts, of which scikit-learn makes its pickles."""
