@@ -21,7 +21,7 @@ from jaxtyping import Array, Float, Scalar
 
 from ..problem import Problem
 from ..ragged import Ragged, stack_ragged
-from .softmax import HeldOutAccuracy, cross_entropy
+from .softmax import HeldOutAccuracy, cross_entropy, mean_over_rows
 
 if TYPE_CHECKING:
     from ..data import Dataset
@@ -153,7 +153,7 @@ class Corruption:
 
 def upper(x: Array, y: Float[Array, "d c"], batch: Ragged) -> Scalar:
     """f_i."""
-    return _mean(cross_entropy(batch.data["image"] @ y, batch.data["label"]), batch)
+    return mean_over_rows(cross_entropy(batch.data["image"] @ y, batch.data["label"]), batch)
 
 
 @dataclass(frozen=True)
@@ -165,8 +165,4 @@ class Lower:
     def __call__(self, x: Float[Array, " weights"], y: Float[Array, "d c"], batch: Ragged) -> Scalar:
         losses = cross_entropy(batch.data["image"] @ y, batch.data["label"])
         weight = jax.nn.sigmoid(x[batch.data["weight"]])
-        return _mean(weight * losses, batch) + self.penalty * jnp.sum(y**2)
-
-
-def _mean(losses: Float[Array, " rows"], batch: Ragged) -> Scalar:
-    return jnp.sum(batch.weight * losses) / batch.count.astype(losses.dtype)
+        return mean_over_rows(weight * losses, batch) + self.penalty * jnp.sum(y**2)

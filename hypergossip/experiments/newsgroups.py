@@ -38,7 +38,7 @@ from ..problem import Problem
 from ..ragged import Ragged, stack_ragged
 from ..topology import Topology, complete, ring
 from .base import Case, Experiment, Outcome, Outcomes, Verdict
-from .softmax import HeldOutAccuracy, cross_entropy
+from .softmax import HeldOutAccuracy, cross_entropy, mean_over_rows
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -182,9 +182,8 @@ def _end(outcome: Outcome) -> str:
 
 
 def upper(x: Float[Array, " p"], y: Float[Array, "p c"], batch: Ragged) -> Scalar:
-    """f_i: the mean cross-entropy of the documents given, an unbiased estimate of the agent's if they are drawn."""
-    losses = cross_entropy(batch.data["feature"] @ y, batch.data["label"])
-    return jnp.sum(batch.weight * losses) / batch.count.astype(losses.dtype)
+    """f_i."""
+    return mean_over_rows(cross_entropy(batch.data["feature"] @ y, batch.data["label"]), batch)
 
 
 def lower(x: Float[Array, " p"], y: Float[Array, "p c"], batch: Ragged) -> Scalar:

@@ -10,11 +10,17 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Scalar
 
 from ..network import Witness
+from ..ragged import Ragged
 
 
 def cross_entropy(scores: Float[Array, "rows classes"], label: Int[Array, " rows"]) -> Float[Array, " rows"]:
     """−log softmax(scores)[label], row by row."""
     return jax.nn.logsumexp(scores, axis=1) - jnp.take_along_axis(scores, label[:, None], axis=1)[:, 0]
+
+
+def mean_over_rows(losses: Float[Array, " rows"], batch: Ragged) -> Scalar:
+    """The agent's mean of the rows' losses; of drawn rows, an unbiased estimate of it."""
+    return jnp.sum(batch.weight * losses) / batch.count.astype(losses.dtype)
 
 
 class HeldOutAccuracy(eqx.Module):
