@@ -26,7 +26,7 @@ from .messages import announce
 from .metrics import CONVERGED, name_of
 from .precautions import check_sums
 from .problem import Problem
-from .processes import Meeting, compare
+from .processes import Meeting, compare, telling_of_losses
 from .steps import whole
 from .together import largest_start, what_must_agree, with_shapes_alike
 from .topology import Topology
@@ -49,6 +49,7 @@ class Progress:
     """The records so far."""
 
 
+@telling_of_losses()
 def run(
     algorithm: Algorithm,
     problem: Problem,
@@ -88,6 +89,7 @@ def run(
     name = identity.of_run(algorithm, problem, topology, setup.functions, seed, record_every)
     settings = {"steps": steps, "growth_limit": growth_limit, "saved": checkpoint is not None}
     compare(meeting, agents, what_must_agree(problem, name, settings))
+    backend.connect()
     saved = None
     if checkpoint is not None:
         saved = Checkpoints(checkpoint, name, identity.of_agents(problem), agents, meeting)

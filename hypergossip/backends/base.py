@@ -51,5 +51,8 @@ class Backend(eqx.Module):
     def processes(self) -> tuple[int, ...]:
         """The processes over which the agents lie, this one among them."""
 
+    def connect(self) -> None:
+        """Makes the connections between processes, while all of them are known to be here."""
+
     def check(self, n: int) -> None:
         """Refuses a number of agents that this backend cannot hold."""

@@ -96,6 +96,15 @@ class Distributed(Backend):
         by_block = NamedSharding(self.mesh, PartitionSpec(_DEVICES))
         return jax.tree.map(placed, own)
 
+    def connect(self) -> None:
+        # JAX's runtime on CPUs bears with processes that come late to an exchange, but not, by more than 30
+        # seconds, to the first: that must not be the one behind the compilation of the run.
+        ones, specs = self.place(jnp.ones(len(self.mesh.local_devices))), PartitionSpec(_DEVICES)
+        total = jax.shard_map(
+            lambda v: lax.psum(v, _DEVICES), mesh=self.mesh, in_specs=specs, out_specs=PartitionSpec()
+        )
+        jax.block_until_ready(jax.jit(total)(ones))
+
     def here(self, own: PyTree) -> PyTree:
         return jax.tree.map(_addressable, own)
 

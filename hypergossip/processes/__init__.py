@@ -1,6 +1,9 @@
-"""Several processes as one run: how they meet, and what they compare."""
+"""Several processes as one run: how they join, what they tell each other and compare, and how a loss is told."""
 
-from .agreement import Member, compare
+from . import addresses, faults, runtime, supervisor
+from .agreement import compare
+from .loss import telling_of_losses
 from .meeting import Meeting
+from .place import Place
 
-__all__ = ["Meeting", "Member", "compare"]
+__all__ = ["Meeting", "Place", "addresses", "compare", "faults", "runtime", "supervisor", "telling_of_losses"]

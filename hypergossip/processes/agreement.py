@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from ..errors import ProcessesDiffer
+from . import supervisor
 from .meeting import Meeting
 
 
@@ -24,8 +25,8 @@ class Member(NamedTuple):
         return f"process {self.process} (host {self.host}, {agents})"
 
 
-def compare(meeting: Meeting, agents: range, fields: Mapping[str, Any]) -> list[Member]:
-    """All processes; refuses those of which a field differs from the first one's."""
+def compare(meeting: Meeting, agents: range, fields: Mapping[str, Any]) -> None:
+    """Refuses processes of which a field differs from the first one's; tells a launcher who has which agents."""
     here = Member(meeting.process, socket.gethostname(), [agents.start, agents.stop])
     found = [(Member(*who), fields) for who, fields in meeting.gather([here, dict(fields)])]
     (first, expected), *others = found
@@ -39,4 +40,5 @@ def compare(meeting: Meeting, agents: range, fields: Mapping[str, Any]) -> list[
             raise ProcessesDiffer(
                 f"What {other} was given differs; expected the same in every process:\n" + "\n".join(lines)
             )
-    return [who for who, _ in found]
+    if others:
+        supervisor.report([who._asdict() for who, _ in found])
