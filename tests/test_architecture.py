@@ -51,6 +51,7 @@ ORDER = (
     "__init__",
     "report",
     "data",
+    "launch",
     "tasks",
     "experiments",
     "cli",

@@ -6,11 +6,15 @@ that the library works without.
 
 from __future__ import annotations
 
+import sys
+
 from .demo import demo
+from .launch import command as launch_command
+from .launch import launch, set_apart
 from .reproduce import reproduce
 from .terminal import end, forgive_terminals_without_unicode
 
-__all__ = ["demo", "main", "reproduce"]
+__all__ = ["demo", "launch", "main", "reproduce"]
 
 _EXTRAS = ("tyro", "rich", "matplotlib", "bokeh", "jinja2", "sklearn")
 
@@ -23,10 +27,13 @@ def main() -> None:
         from tyro.extras import SubcommandApp
 
         app = SubcommandApp()
-        for command in (demo, reproduce):
+        for command in (demo, reproduce, launch_command()):
             app.command(command)
+        words = sys.argv[1:]
+        if words[:1] == ["launch"]:
+            words = ["launch", *set_apart(words[1:])]
         description = "Bilevel optimisation over a network without a server."
-        app.cli(prog="hypergossip", description=description, config=(FlagCreatePairsOff,))
+        app.cli(prog="hypergossip", description=description, args=words, config=(FlagCreatePairsOff,))
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         if package not in _EXTRAS:

@@ -83,7 +83,7 @@ def _configure(place: Place, host: str) -> None:
     flags = os.environ.get("XLA_FLAGS", "")
     ours = [f"{flag}={_PATIENCE}" for flag in _FLAGS if flag not in flags]
     os.environ["XLA_FLAGS"] = " ".join([flags, *ours]).strip()
-    os.environ["no_grpc_proxy"] = host  # a proxy for the web is no way to the coordinator: joining would hang
+    os.environ["no_grpc_proxy"] = host  # noqa: SIM112  # a web proxy is no way there: joining would hang
     jax.config.update("jax_check_proxy_envs", False)  # JAX's warning about that
     # The preemption service would take SIGTERM, with which launchers and schedulers end a process.
     jax.config.update("jax_enable_preemption_service", False)

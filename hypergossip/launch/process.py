@@ -1,0 +1,160 @@
+"""One process that the launcher has started: its streams, what it tells, and how it ended."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..processes import Place, supervisor
+from . import codes, noise
+from .output import Log, Stream
+from .roster import Roster
+
+
+class Process:
+    """A running or ended process. It leads a session of its own, so that the terminal's Ctrl-C does not reach it."""
+
+    def __init__(self, place: Place, number: int, command: Sequence[str], more: dict[str, str], logs: Path | None):
+        self.number = number
+        self._began = time.monotonic()
+        self.joined = False
+        self.lost: str | None = None
+        """What it said of a connection that broke."""
+        self.error: str | None = None
+        """Its own error, in a line."""
+        self.status: int | None = None
+        """How it ended: an exit status, or a signal's number below zero."""
+        self.ended_by_launcher = False
+        self.stopped_at: float | None = None
+        """Since when it has been stopped by a signal."""
+        self.frozen = False
+        """It was stopped for longer than is borne."""
+        self.late = False
+        """It has not found the others in the time given."""
+        self._log = Log(logs, number) if logs else None
+        self.line, theirs = socket.socketpair()
+        self.line.setblocking(False)
+        environment = {**os.environ, **more, **place.environment(), supervisor.VARIABLE: str(theirs.fileno())}
+        with theirs:
+            self._popen = subprocess.Popen(
+                [sys.executable, "-m", "hypergossip.launch.child", *command],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=environment,
+                pass_fds=(theirs.fileno(),),
+                start_new_session=True,
+                bufsize=0,
+            )
+        assert self._popen.stdout is not None
+        assert self._popen.stderr is not None
+        prefix = f"[{number}] "
+        self.out = Stream(self._popen.stdout, sys.stdout.buffer, prefix, self._log, withholds=False)  # pyright: ignore
+        self.err = Stream(self._popen.stderr, sys.stderr.buffer, prefix, self._log, withholds=True)  # pyright: ignore
+        self._told = b""
+
+    @property
+    def runs(self) -> bool:
+        """Whether it has not ended."""
+        return self.status is None
+
+    @property
+    def is_a_consequence(self) -> bool:
+        """Whether its end, or what it is about to end with, comes from another process."""
+        return self.lost is not None or self.status == codes.LOST or self.was_aborted
+
+    @property
+    def was_aborted(self) -> bool:
+        """Whether the runtime ended it because of another process."""
+        return self.status == -signal.SIGABRT and noise.is_abort(self.err.held)
+
+    @property
+    def never_met(self) -> bool:
+        """Whether it ended without having found the others."""
+        return not self.joined and (self.status == codes.APART or self.was_aborted)
+
+    @property
+    def is_a_cause(self) -> bool:
+        """Whether it is in trouble for a reason of its own."""
+        ended = self.status not in (None, 0) and not self.ended_by_launcher
+        return self.frozen or self.late or (ended and not self.is_a_consequence and not self.never_met)
+
+    @property
+    def is_in_trouble(self) -> bool:
+        """Whether the run cannot go on as it is."""
+        return self.is_a_cause or self.is_a_consequence or self.never_met
+
+    def age(self) -> float:
+        """Seconds since it was started."""
+        return time.monotonic() - self._began
+
+    def silence(self) -> float:
+        """Seconds for which it has been stopped."""
+        return 0.0 if self.stopped_at is None else time.monotonic() - self.stopped_at
+
+    def poll(self) -> None:
+        """Sees whether it has ended, been stopped or been continued."""
+        while self.runs:
+            pid, status = os.waitpid(self._popen.pid, os.WNOHANG | os.WUNTRACED | os.WCONTINUED)
+            if pid == 0:
+                return
+            if os.WIFSTOPPED(status):
+                self.stopped_at = time.monotonic()
+            elif os.WIFCONTINUED(status):
+                self.stopped_at = None
+            else:
+                self.status = self._popen.returncode = os.waitstatus_to_exitcode(status)
+
+    def signal(self, number: int) -> None:
+        """Sends a signal to it and to what it has started."""
+        if self.runs:
+            try:
+                os.killpg(self._popen.pid, number)
+            except ProcessLookupError:
+                return
+
+    def abandon(self) -> None:
+        """Counts it as ended although the system has not ended it."""
+        if self.runs:
+            self.status = self._popen.returncode = -signal.SIGKILL
+
+    def listen(self, roster: Roster) -> bool:
+        """Takes in what it tells the launcher; False at the end of the line."""
+        try:
+            data = self.line.recv(1 << 16)
+        except OSError:
+            return False
+        *lines, self._told = (self._told + data).split(b"\n")
+        for line in lines:
+            self._hear(json.loads(line), roster)
+        return bool(data)
+
+    def close(self, roster: Roster) -> None:
+        """After its end: the last of what it told and printed."""
+        while self.listen(roster):
+            pass
+        self.line.close()
+        self.out.drain()
+        self.err.drain()
+        if not self.is_a_consequence and not self.ended_by_launcher:
+            self.err.release()
+        if self._log:
+            self._log.close()
+
+    def _hear(self, told: dict, roster: Roster) -> None:
+        event = told["event"]
+        if event == "failed":
+            self.error = told["error"]
+        elif event == "lost":
+            self.lost = told["error"]
+            self.err.hold()
+        else:
+            self.joined = True
+            roster.learn(told["processes"])
