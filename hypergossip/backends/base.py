@@ -41,7 +41,7 @@ class Backend(eqx.Module):
 
     @abstractmethod
     def share(self, common: PyTree) -> PyTree:
-        """Arrays that are the same in every process, where the agents are."""
+        """Arrays that are the same in every process, where the agents are; what is no array stays as it is."""
 
     @abstractmethod
     def agents(self, n: int) -> range:

@@ -109,10 +109,12 @@ class Distributed(Backend):
         return jax.tree.map(_addressable, own)
 
     def share(self, common: PyTree) -> PyTree:
+        def shared(leaf: Array) -> Array:
+            return jax.make_array_from_process_local_data(everywhere, np.asarray(leaf), leaf.shape)
+
         everywhere = NamedSharding(self.mesh, PartitionSpec())
-        return jax.tree.map(
-            lambda leaf: jax.make_array_from_process_local_data(everywhere, np.asarray(leaf), leaf.shape), common
-        )
+        arrays, others = eqx.partition(common, eqx.is_array)
+        return eqx.combine(jax.tree.map(shared, arrays), others)
 
 
 def _addressable(leaf: Array) -> Array:
