@@ -153,8 +153,9 @@ class Loop(eqx.Module):
         variable = witness.min(jnp.where(when == first, fate.variable, _NEVER))
         hit = (when == first) & (fate.variable == variable)
         agent = witness.min(jnp.where(hit, index.astype(jnp.int32), _NEVER))
-        x, y = witness.mean((witness.state.x, witness.state.y))
-        return End(agent, Fate(jnp.where(first == _NEVER, 0, first), variable), shared(x), y)
+        x = shared(witness.state.x)
+        x = witness.mean(x) if x.size else jnp.zeros(0, x.dtype)  # where all is own, there is nothing to tell
+        return End(agent, Fate(jnp.where(first == _NEVER, 0, first), variable), x, witness.mean(witness.state.y))
 
 
 def variables(state: Any) -> list[str]:

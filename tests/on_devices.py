@@ -50,12 +50,9 @@ def _apart(row, name: str, each: int) -> float:
     backend = hg.Distributed([device for devices in of_processes for device in devices[: len(devices) // each]])
     mine = backend.agents(N)
     problem = problems.Quadratic(n=N, p=3, q=4, heterogeneous=not row.homogeneous).hg_problem
-    data = jax.tree.map(lambda leaf: leaf[mine.start : mine.stop], (problem.upper_data, problem.lower_data))
-    x0, y0 = jax.tree.map(lambda leaf: leaf[0], (problem.x0, problem.y0))
-    local = hg.Problem(problem.upper, problem.lower, upper_data=data[0], lower_data=data[1], x0=x0, y0=y0)
     given = {"metrics": [hg.hypergradient_norm(), hg.movement()], "record_every": 2}
     one = hg.run(row.algorithm, problem, TOPOLOGIES[name], STEPS, **given, backend=hg.Simulated())
-    other = hg.run(row.algorithm, local, TOPOLOGIES[name], STEPS, **given, backend=backend)
+    other = hg.run(row.algorithm, problems.of_agents(problem, mine), TOPOLOGIES[name], STEPS, **given, backend=backend)
     assert one.communication == other.communication
     assert (other.agents, len(other.x)) == (mine, len(mine))
     pairs = [(getattr(one, part)[mine.start : mine.stop], getattr(other, part)) for part in ("x", "y")]

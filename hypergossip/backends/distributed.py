@@ -106,7 +106,15 @@ class Distributed(Backend):
         jax.block_until_ready(jax.jit(total)(ones))
 
     def here(self, own: PyTree) -> PyTree:
-        return jax.tree.map(_addressable, own)
+        def blocks(leaf: Array) -> Array:
+            if not leaf.size:  # an empty array lies anywhere
+                return leaf[: len(leaf) // self.devices * len(self.mesh.local_devices)]
+            if leaf.is_fully_addressable:
+                return leaf
+            shards = sorted(leaf.addressable_shards, key=lambda shard: shard.index[0].start)
+            return jnp.asarray(np.concatenate([shard.data for shard in shards]))
+
+        return jax.tree.map(blocks, own)
 
     def share(self, common: PyTree) -> PyTree:
         def shared(leaf: Array) -> Array:
@@ -115,14 +123,6 @@ class Distributed(Backend):
         everywhere = NamedSharding(self.mesh, PartitionSpec())
         arrays, others = eqx.partition(common, eqx.is_array)
         return eqx.combine(jax.tree.map(shared, arrays), others)
-
-
-def _addressable(leaf: Array) -> Array:
-    """The blocks that lie in this process, in their order."""
-    if leaf.is_fully_addressable:
-        return leaf
-    shards = sorted(leaf.addressable_shards, key=lambda shard: shard.index[0].start)
-    return jnp.asarray(np.concatenate([shard.data for shard in shards]))
 
 
 def _check_processes(of_devices: list[int]) -> None:
