@@ -3,10 +3,13 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/ready
 
-.PHONY: demo test lint types check bench clean
+.PHONY: demo demo-distributed test lint types check bench clean
 
 demo: $(READY)  ## the paper's synthetic experiment: a table, demo/synthetic.png, demo/report.html
 	$(BIN)/hypergossip demo
+
+demo-distributed: $(READY)  ## the same over four processes, and how far it is from one
+	$(BIN)/hypergossip launch -n 4 examples/distributed.py
 
 test: $(READY)  ## the tests
 	$(BIN)/pytest --numprocesses 2 --dist loadfile

@@ -82,6 +82,28 @@ def test_a_gossip_step_compiles_to_messages_between_neighbours_alone():
             assert (int(receiver) - int(sender)) % 8 in (1, 7)
 
 
+WHOLE = """
+import re, jax, jax.numpy as jnp, problems, hypergossip as hg
+from hypergossip.compiled import Setup, advance, start
+problem, backend = problems.Quadratic(n=16, p=2, q=3, heterogeneous=True).hg_problem, hg.Distributed()
+setup = Setup.of(hg.DBOGT(0.1, 0.1, 3, hg.JHIP(0.1, 3)), problem, hg.ring(16), (), 0, backend, 1e10)
+own = start(setup, *backend.place(problem.flat_start()))
+chunk = {"k": jnp.int32(0), "targets": jnp.zeros(9, jnp.int32), "count": jnp.int32(0)}
+program = advance.lower(setup, own, **backend.share(chunk)).lowered.compile().as_text()
+kinds = "all-gather|all-to-all|all-reduce|collective-permute"
+for kind, name in re.findall(rf" ({kinds})[(].*op_name=.([^ ]*)", program):
+    print(kind, name.count("while"))
+"""
+
+
+def test_a_whole_run_reduces_over_all_agents_for_records_and_chunks_only():
+    """Loops lie in each other: chunk, records (1 deep), outer iterations (2 deep), inner iterations."""
+    found = [line.split() for line in on_eight_devices("-c", WHOLE).splitlines()]
+    assert {kind for kind, _ in found} == {"all-reduce", "collective-permute"}
+    assert max(int(depth) for kind, depth in found if kind == "all-reduce") == 1
+    assert min(int(depth) for kind, depth in found if kind == "collective-permute") == 2
+
+
 MISFIT = """
 import jax, hypergossip as hg
 try:

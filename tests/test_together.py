@@ -68,7 +68,9 @@ def test_what_differs_between_processes_is_refused_in_both_by_process_and_field(
 def test_what_one_process_cannot_run_none_does(found):
     said = [one["refusals"]["a bad argument in one"] for one in found]
     assert said[1] == "TypeError: steps is 'three'; expected a whole number."
-    assert said[0].startswith("ProcessesDiffer: Process 1 raised what this one did not: TypeError: steps is 'three'")
+    assert said[0].startswith(
+        "ProcessLost: Process 1 ends with an error, and with it the run: TypeError: steps is 'thr"
+    )
 
 
 def test_a_process_is_given_the_data_of_its_own_agents_and_no_others(found):
@@ -101,6 +103,22 @@ def test_an_interrupted_run_goes_on_to_the_same_bits_from_the_last_checkpoint_th
     assert found[0]["interrupted"]["said"] == []
     (said,) = found[1]["interrupted"]["said"]
     assert "step-0000000003.1-of-2.npz is damaged" in said
+
+
+def test_a_full_disk_of_one_process_ends_the_run_in_all_and_loses_nothing(found):
+    for one in found:
+        assert one["full disk"]["same"]
+        assert one["full disk"]["first step"] == 3
+    assert found[1]["full disk"]["said"] == "OSError: [Errno 28] No space left on device"
+    told = "ProcessLost: Process 1 ends with an error, and with it the run: OSError: [Errno 28] No space left on device"
+    assert found[0]["full disk"]["said"] == told
+
+
+def test_processes_may_have_folders_of_their_own(found):
+    for process, one in enumerate(found):
+        assert one["own folders"]["same"]
+        assert one["own folders"]["first step"] == 3
+        assert all(f".{process}-of-2." in name for name in one["own folders"]["files"])
 
 
 def test_a_run_goes_on_in_another_number_of_processes(found, folder):

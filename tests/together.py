@@ -4,8 +4,10 @@ Every process prints its findings as one line of JSON.
 """
 
 import contextlib
+import errno
 import importlib
 import json
+import os
 import sys
 import warnings
 from pathlib import Path
@@ -184,6 +186,43 @@ def interrupted():
     return {"shards": shards, "same": same, "first steps": seen, "said": [str(one.message) for one in said]}
 
 
+def goes_on_after(ending, **changed):
+    """A run that something ends in its third iteration, and the same called again."""
+    unbroken, seen = run(), []
+    said = ending(**changed)
+    Meeting.of([0, 1]).everyone()
+    resumed = run(**changed, callback=lambda progress: seen.append(progress.step))
+    return {"same": bitwise(unbroken, resumed), "first step": seen[0], "said": said}
+
+
+def full_disk():
+    """The disk of process 1 is full when it is to write its shard of the third iteration."""
+
+    def ending(**changed):
+        calls, fsync = [], os.fsync
+
+        def full(file):
+            calls.append(file)
+            if HERE == 1 and len(calls) > 8:  # four for each checkpoint
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            fsync(file)
+
+        os.fsync = full
+        try:
+            return refusal(**changed)
+        finally:
+            os.fsync = fsync
+
+    return goes_on_after(ending, checkpoint=FOLDER / "full")
+
+
+def own_folders():
+    """Every process saves into a folder that no other sees."""
+    folder = FOLDER / f"of process {HERE}"
+    found = goes_on_after(lambda **changed: refusal(**changed, steps=2), checkpoint=folder)
+    return found | {"files": sorted(path.name for path in folder.iterdir())}
+
+
 def bitwise(one, other):
     pairs = zip(jax.tree.leaves(one.state), jax.tree.leaves(other.state), strict=True)
     same = all(np.array_equal(a, b) for a, b in pairs)
@@ -206,6 +245,8 @@ FINDINGS = {
     "own starts": own_starts,
     "divergence": divergence,
     "interrupted": interrupted,
+    "full disk": full_disk,
+    "own folders": own_folders,
     "other layouts": other_layouts,
 }
 

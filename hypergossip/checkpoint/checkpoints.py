@@ -70,8 +70,8 @@ class Checkpoints:
         arrays = dict(_named_leaves(own))
         arrays |= {f"{_FINGERPRINT}{name}": values for name, values in self.fingerprints.items()}
         arrays |= {f"record {name}": values for name, values in records.items()}
-        shards.write(Shard(self.folder / self._name(step), manifest, arrays))
-        self.meeting.everyone()
+        shard = Shard(self.folder / self._name(step), manifest, arrays)
+        self.meeting.each(lambda: shards.write(shard))
         self._forget(step)
 
     def latest(self, own: PyTree) -> tuple[int, PyTree, Records] | None:

@@ -121,10 +121,14 @@ class Synthetic(Experiment):
             for name, algorithm in self.algorithms().items()
         }
 
-    def problem(self) -> Problem:
-        """The data, drawn with `seed`, and the losses. float32 unless JAX is in double precision."""
-        upper, lower = self.data()
-        zeros = jnp.zeros((self.agents, self.dimension))
+    def problem(self, agents: range | None = None) -> Problem:
+        """The data of these agents, or of all, drawn with `seed`, and the losses.
+
+        float32 unless JAX is in double precision.
+        """
+        mine = slice(None) if agents is None else slice(agents.start, agents.stop)
+        upper, lower = jax.tree.map(lambda rows: rows[mine], self.data())
+        zeros = jnp.zeros(self.dimension)
         return Problem(
             Upper(self.validation), Lower(self.training), upper_data=upper, lower_data=lower, x0=zeros, y0=zeros
         )

@@ -15,7 +15,7 @@ def telling_of_losses() -> Iterator[None]:
     try:
         yield
     except (RuntimeError, ValueError) as error:
-        if not faults.is_loss(error):
+        if isinstance(error, ProcessLost) or not faults.is_loss(error):
             raise
         supervisor.lost(error)
         raise ProcessLost(

@@ -16,7 +16,7 @@ from typing import Any
 import jax
 from jax._src import distributed  # the store has no public name
 
-from ..errors import ProcessesDiffer
+from ..errors import ProcessLost
 
 _numbers = itertools.count()
 """Numbers the exchanges; the same in every process, as all of them make the same ones in the same order."""
@@ -66,7 +66,7 @@ class Meeting:
         self.gather(None)
 
     def each(self, function: Callable[[], Any]) -> list[Any]:
-        """What `function` returns in every process; if it raises in one of them, all of them raise."""
+        """What `function` returns in every process; if it raises in one of them, none goes on."""
         try:
             result, error = function(), None
         except Exception as raised:
@@ -76,7 +76,7 @@ class Meeting:
             raise error
         for one, outcome in zip(self.processes, found, strict=True):
             if outcome["error"]:
-                raise ProcessesDiffer(f"Process {one} raised what this one did not: {outcome['error']}")
+                raise ProcessLost(f"Process {one} ends with an error, and with it the run: {outcome['error']}")
         return [outcome["result"] for outcome in found]
 
     def _say(self, number: int, value: Any) -> None:
