@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -26,6 +27,8 @@ import numpy as np
 HERE = Path(__file__).parent
 N = 4
 STEPS = 400
+NOTHING = r"(?!)"
+"""Matches no line: until the end."""
 
 
 @contextmanager
@@ -60,11 +63,11 @@ def processes(launcher: subprocess.Popen) -> dict[int, int]:
     return found
 
 
-def until(launcher: subprocess.Popen, text: str, told: list[str]) -> bool:
-    """Reads what the launcher prints until a line holds the text; false if it ends before."""
+def until(launcher: subprocess.Popen, pattern: str, told: list[str]) -> bool:
+    """Reads what the launcher prints until a line matches; false if it ends before."""
     for line in launcher.stdout:
         told.append(line.rstrip())
-        if text in line:
+        if re.match(pattern, line):
             return True
     return False
 
@@ -87,7 +90,7 @@ def unbroken(folder: Path) -> float:
     began = time.monotonic()
     with launched(folder, "unbroken") as launcher:
         told: list[str] = []
-        until(launcher, "nothing prints this", told)
+        until(launcher, NOTHING, told)
         assert launcher.wait() == 0, "\n".join(told)
     return time.monotonic() - began
 
@@ -102,7 +105,7 @@ def disturbed(
         timer.start()
         until(launcher, f"Process {which}", told)
         seconds = time.monotonic()
-        until(launcher, "nothing prints this", told)
+        until(launcher, NOTHING, told)
         assert launcher.wait() == 0, "\n".join(told)
     return seconds, told
 
