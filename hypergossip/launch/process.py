@@ -9,20 +9,27 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ..processes import Place, supervisor
 from . import codes, noise
-from .output import Log, Stream
+from .output import Log, Stream, Terminal
 from .roster import Roster
 
 
 class Process:
     """A running or ended process. It leads a session of its own, so that the terminal's Ctrl-C does not reach it."""
 
-    def __init__(self, place: Place, number: int, command: Sequence[str], more: dict[str, str], logs: Path | None):
-        self.number = number
+    def __init__(
+        self,
+        place: Place,
+        command: Sequence[str],
+        more: Mapping[str, str],
+        logs: Path | None,
+        terminals: tuple[Terminal, Terminal],
+    ):
+        self.number = number = place.process or 0
         self._began = time.monotonic()
         self.joined = False
         self.lost: str | None = None
@@ -56,8 +63,8 @@ class Process:
         assert self._popen.stdout is not None
         assert self._popen.stderr is not None
         prefix = f"[{number}] "
-        self.out = Stream(self._popen.stdout, sys.stdout.buffer, prefix, self._log, withholds=False)  # pyright: ignore
-        self.err = Stream(self._popen.stderr, sys.stderr.buffer, prefix, self._log, withholds=True)  # pyright: ignore
+        self.out = Stream(self._popen.stdout, terminals[0], prefix, self._log, withholds=False)
+        self.err = Stream(self._popen.stderr, terminals[1], prefix, self._log, withholds=True)
         self._told = b""
 
     @property

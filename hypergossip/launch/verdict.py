@@ -28,7 +28,8 @@ def judge(processes: Sequence[Process], roster: Roster, timeout: int, wait: int)
     """Looks for the process that ended for a reason of its own; the others' ends follow from it."""
     if all(process.status == 0 for process in processes):
         return Verdict("done")
-    causes = [process for process in processes if process.is_a_cause]
+    missing = _missing(processes)
+    causes = [process for process in processes if process.is_a_cause or process in missing]
     faults = [process for process in causes if _is_fault(process)]
     if faults:
         return Verdict("fault", _each(faults, lambda p: _fault(p, timeout, wait), roster), codes.FAULT)
@@ -37,7 +38,17 @@ def judge(processes: Sequence[Process], roster: Roster, timeout: int, wait: int)
     if any(process.never_met for process in processes):
         reasons = [process.error for process in processes if process.error]
         return Verdict("apart", reasons[0] if reasons else "", codes.APART)
+    done = [process for process in processes if process.status == 0]
+    if done and len(processes) > 1:
+        return Verdict("own", _each(done, lambda _: "ended while others still needed it", roster), codes.ERROR)
     return Verdict("fault", _without_a_cause(processes, roster, timeout), codes.FAULT)
+
+
+def _missing(processes: Sequence[Process]) -> list[Process]:
+    """Those for whom others on this host have waited in vain."""
+    if not any(process.never_met for process in processes):
+        return []
+    return [process for process in processes if process.ended_by_launcher and not process.joined]
 
 
 def _is_fault(process: Process) -> bool:
@@ -49,7 +60,7 @@ def _fault(process: Process, timeout: int, wait: int) -> str:
     assert process.status is not None
     if process.frozen:
         return f"has not answered for {timeout} seconds; it is ended"
-    if process.late:
+    if process.late or process.ended_by_launcher:
         return f"has not found the others within {wait} seconds; it is ended"
     if process.status < 0:
         return f"was killed by signal {-process.status} ({_signal(-process.status)})"
@@ -70,9 +81,6 @@ def _without_a_cause(processes: Sequence[Process], roster: Roster, timeout: int)
     silent = noise.silent(told) or [p.number for p in processes if local and p.ended_by_launcher and p.lost is None]
     if silent and any(process.was_aborted for process in processes):
         return _sentence([roster.name(number) for number in silent], f"has not answered for {timeout} seconds{ended}")
-    done = [process for process in processes if process.status == 0]
-    if done:
-        return _each(done, lambda _: "ended while others still exchanged values with it", roster)
     name = roster.name(processes[0].number)
     address = noise.peer(told)
     there = roster.at(address) if address else []
