@@ -62,9 +62,9 @@ class Launcher:
             places = [replace(place, coordinator=coordinator) for place in places]
         processes = self._start(places, roster)
         Watch(processes, roster, self._interruption, options.timeout, left, self._say_what_is_waited_for).run()
-        if any(process.joined for process in processes):
+        if any(process.life.joined for process in processes):
             self._apart_since, self._said_so = time.monotonic(), False
-        return judge(processes, roster, options.timeout, options.wait)
+        return judge([process.life for process in processes], roster, options.timeout, options.wait)
 
     def _start(self, places: Sequence[Place], roster: Roster) -> list[Process]:
         command = [str(self._options.script), *self._options.arguments]
@@ -73,7 +73,7 @@ class Launcher:
         processes = []
         for place, more in zip(places, self._more, strict=True):
             processes.append(Process(place, command, more, self._options.logs, terminals))
-            roster.add_own(processes[-1].number)
+            roster.add_own(processes[-1].life.number)
         return processes
 
     def _goes_on(self, verdict: Verdict) -> bool:

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ..processes import Place, supervisor
-from . import codes, noise
+from .life import Life
 from .output import Log, Stream, Terminal
 from .roster import Roster
 
@@ -29,23 +29,12 @@ class Process:
         logs: Path | None,
         terminals: tuple[Terminal, Terminal],
     ):
-        self.number = number = place.process or 0
-        self._began = time.monotonic()
-        self.joined = False
-        self.lost: str | None = None
-        """What it said of a connection that broke."""
-        self.error: str | None = None
-        """Its own error, in a line."""
-        self.status: int | None = None
-        """How it ended: an exit status, or a signal's number below zero."""
-        self.ended_by_launcher = False
+        self.life = Life(place.process or 0)
+        """What it has told, and how it has ended."""
         self.stopped_at: float | None = None
         """Since when it has been stopped by a signal."""
-        self.frozen = False
-        """It was stopped for longer than is borne."""
-        self.late = False
-        """It has not found the others in the time given."""
-        self._log = Log(logs, number) if logs else None
+        self._began = time.monotonic()
+        self._log = Log(logs, self.life.number) if logs else None
         self.line, theirs = socket.socketpair()
         self.line.setblocking(False)
         environment = {**os.environ, **more, **place.environment(), supervisor.VARIABLE: str(theirs.fileno())}
@@ -62,41 +51,10 @@ class Process:
             )
         assert self._popen.stdout is not None
         assert self._popen.stderr is not None
-        prefix = f"[{number}] "
+        prefix = f"[{self.life.number}] "
         self.out = Stream(self._popen.stdout, terminals[0], prefix, self._log, withholds=False)
         self.err = Stream(self._popen.stderr, terminals[1], prefix, self._log, withholds=True)
         self._told = b""
-
-    @property
-    def runs(self) -> bool:
-        """Whether it has not ended."""
-        return self.status is None
-
-    @property
-    def is_a_consequence(self) -> bool:
-        """Whether its end, or what it is about to end with, comes from another process."""
-        return self.lost is not None or self.status == codes.LOST or self.was_aborted
-
-    @property
-    def was_aborted(self) -> bool:
-        """Whether the runtime ended it because of another process."""
-        return self.status == -signal.SIGABRT and noise.is_abort(self.err.held)
-
-    @property
-    def never_met(self) -> bool:
-        """Whether it ended without having found the others."""
-        return not self.joined and (self.status == codes.APART or self.was_aborted)
-
-    @property
-    def is_a_cause(self) -> bool:
-        """Whether it is in trouble for a reason of its own."""
-        ended = self.status not in (None, 0) and not self.ended_by_launcher
-        return self.frozen or self.late or (ended and not self.is_a_consequence and not self.never_met)
-
-    @property
-    def is_in_trouble(self) -> bool:
-        """Whether the run cannot go on as it is."""
-        return self.is_a_cause or self.is_a_consequence or self.never_met
 
     def age(self) -> float:
         """Seconds since it was started."""
@@ -108,7 +66,7 @@ class Process:
 
     def poll(self) -> None:
         """Sees whether it has ended, been stopped or been continued."""
-        while self.runs:
+        while self.life.runs:
             pid, status = os.waitpid(self._popen.pid, os.WNOHANG | os.WUNTRACED | os.WCONTINUED)
             if pid == 0:
                 return
@@ -117,11 +75,11 @@ class Process:
             elif os.WIFCONTINUED(status):
                 self.stopped_at = None
             else:
-                self.status = self._popen.returncode = os.waitstatus_to_exitcode(status)
+                self.life.status = self._popen.returncode = os.waitstatus_to_exitcode(status)
 
     def signal(self, number: int) -> None:
         """Sends a signal to it and to what it has started."""
-        if self.runs:
+        if self.life.runs:
             try:
                 os.killpg(self._popen.pid, number)
             except ProcessLookupError:
@@ -129,8 +87,8 @@ class Process:
 
     def abandon(self) -> None:
         """Counts it as ended although the system has not ended it."""
-        if self.runs:
-            self.status = self._popen.returncode = -signal.SIGKILL
+        if self.life.runs:
+            self.life.status = self._popen.returncode = -signal.SIGKILL
 
     def listen(self, roster: Roster) -> bool:
         """Takes in what it tells the launcher; False at the end of the line."""
@@ -150,7 +108,8 @@ class Process:
         self.line.close()
         self.out.drain()
         self.err.drain()
-        if not self.is_a_consequence and not self.ended_by_launcher:
+        self.life.held = self.err.held
+        if not self.life.is_a_consequence and not self.life.ended_by_launcher:
             self.err.release()
         if self._log:
             self._log.close()
@@ -158,10 +117,10 @@ class Process:
     def _hear(self, told: dict, roster: Roster) -> None:
         event = told["event"]
         if event == "failed":
-            self.error = told["error"]
+            self.life.error = told["error"]
         elif event == "lost":
-            self.lost = told["error"]
+            self.life.lost = told["error"]
             self.err.hold()
         else:
-            self.joined = True
+            self.life.joined = True
             roster.learn(told["processes"])

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from . import codes, noise
-from .process import Process
+from .life import Life
 from .roster import Roster
 
 
@@ -24,7 +24,7 @@ class Verdict:
     """What the launcher ends with, if this is the end."""
 
 
-def judge(processes: Sequence[Process], roster: Roster, timeout: int, wait: int) -> Verdict:
+def judge(processes: Sequence[Life], roster: Roster, timeout: int, wait: int) -> Verdict:
     """Looks for the process that ended for a reason of its own; the others' ends follow from it."""
     if all(process.status == 0 for process in processes):
         return Verdict("done")
@@ -44,19 +44,19 @@ def judge(processes: Sequence[Process], roster: Roster, timeout: int, wait: int)
     return Verdict("fault", _without_a_cause(processes, roster, timeout), codes.FAULT)
 
 
-def _missing(processes: Sequence[Process]) -> list[Process]:
+def _missing(processes: Sequence[Life]) -> list[Life]:
     """Those for whom others on this host have waited in vain."""
     if not any(process.never_met for process in processes):
         return []
     return [process for process in processes if process.ended_by_launcher and not process.joined]
 
 
-def _is_fault(process: Process) -> bool:
+def _is_fault(process: Life) -> bool:
     assert process.status is not None
     return process.frozen or process.late or process.status < 0 or process.status == codes.FAULT
 
 
-def _fault(process: Process, timeout: int, wait: int) -> str:
+def _fault(process: Life, timeout: int, wait: int) -> str:
     assert process.status is not None
     if process.frozen:
         return f"has not answered for {timeout} seconds; it is ended"
@@ -67,16 +67,16 @@ def _fault(process: Process, timeout: int, wait: int) -> str:
     return f"failed ({process.error})" if process.error else f"failed (status {process.status})"
 
 
-def _own(process: Process) -> str:
+def _own(process: Life) -> str:
     if process.error:
         return f"ended with an error of the script's own ({process.error})"
     return f"was ended by the script with status {process.status}"
 
 
-def _without_a_cause(processes: Sequence[Process], roster: Roster, timeout: int) -> str:
+def _without_a_cause(processes: Sequence[Life], roster: Roster, timeout: int) -> str:
     """No process here has a reason of its own: what the runtime told, and who was left over, must say it."""
     local = len(processes) > 1
-    told = "\n".join([p.err.held for p in processes] + [p.lost for p in processes if p.lost])
+    told = "\n".join([p.held for p in processes] + [p.lost for p in processes if p.lost])
     ended = "; it is ended" if local else ""
     silent = noise.silent(told) or [p.number for p in processes if local and p.ended_by_launcher and p.lost is None]
     if silent and any(process.was_aborted for process in processes):
@@ -94,7 +94,7 @@ def _without_a_cause(processes: Sequence[Process], roster: Roster, timeout: int)
     return _sentence([name], "lost its connection to another process")
 
 
-def _each(processes: Sequence[Process], what, roster: Roster) -> str:
+def _each(processes: Sequence[Life], what, roster: Roster) -> str:
     """One sentence for all of whom the same is to be said."""
     told: dict[str, list[str]] = {}
     for process in processes:

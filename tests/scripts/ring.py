@@ -4,7 +4,6 @@ Prints who it is, reports two agents per process, prints "exchanged" after the f
 """
 
 import os
-import socket
 import sys
 from pathlib import Path
 
@@ -16,8 +15,7 @@ from hypergossip.processes import supervisor
 
 stop, process, processes = Path(sys.argv[1]), jax.process_index(), jax.process_count()
 print(__name__, Path(sys.path[0]).name, jax.local_device_count(), *sys.argv[2:], os.getpid())
-host = socket.gethostname()
-supervisor.report([{"process": p, "host": host, "agents": [2 * p, 2 * p + 2]} for p in range(processes)])
+supervisor.report([{"process": p, "agents": [2 * p, 2 * p + 2]} for p in range(processes)])
 
 n = jax.device_count()
 mesh = Mesh(np.array(jax.devices()), ("ring",))
