@@ -37,7 +37,7 @@ from .run import Progress, run
 from .trace import Trace
 from .analysis import Analysis, Recommendation, analyse, recommend
 from .wire import Communication, Traffic
-from .errors import CheckpointDamaged, CheckpointMismatch, Diverged, UnconvergedWarning
+from .errors import CheckpointDamaged, CheckpointMismatch, Diverged, ProcessLost, ProcessesDiffer, UnconvergedWarning
 
 __version__ = "0.1.0"
 
@@ -57,6 +57,8 @@ __all__ = [
     "JHIP",
     "Neumann",
     "Problem",
+    "ProcessLost",
+    "ProcessesDiffer",
     "Progress",
     "Ragged",
     "Recommendation",

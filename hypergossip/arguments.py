@@ -38,18 +38,14 @@ def check_arguments(
     _expect(algorithm, Algorithm, "an algorithm such as hg.DBOGT(...)", order)
     _expect(problem, Problem, "an hg.Problem", order)
     _expect(topology, Topology, "a topology such as hg.ring(n)", order)
-    if topology.n != problem.n:
-        raise ValueError(
-            f"The problem has data of {problem.n} agents, the topology has {topology.n}; expected the same."
-        )
+    check_backend(backend)
+    backend.check(topology.n)
+    _check_agents(problem.n, topology.n, backend)
     check_count("steps", steps)
     check_count("record_every", record_every)
     check_count("seed", seed, least=0, below=2**32)  # JAX takes 32 bits of it
     if not (isinstance(growth_limit, Real) and float(growth_limit) > 1):
         raise ValueError(f"growth_limit = {growth_limit}; expected a number above 1.")
-    if not isinstance(backend, Backend):
-        raise TypeError(f"backend is {backend!r}; expected hg.Simulated() or hg.Distributed().")
-    backend.check(problem.n)
     if checkpoint is not None and not isinstance(checkpoint, (str, os.PathLike)):
         raise TypeError(f"checkpoint is {checkpoint!r}; expected the path of a folder, or None to save nothing.")
     if checkpoint == "":
@@ -61,6 +57,24 @@ def check_arguments(
     if any(problem.own) and isinstance(oracle, Oracle) and oracle.refuses_own:
         raise ValueError(oracle.refuses_own)
     _check_metrics(metrics)
+
+
+def check_backend(backend: Any) -> None:
+    if not isinstance(backend, Backend):
+        raise TypeError(f"backend is {backend!r}; expected hg.Simulated() or hg.Distributed().")
+
+
+def _check_agents(given: int, n: int, backend: Backend) -> None:
+    """The problem has data of those agents that this process has: of all, where there is one process."""
+    mine = backend.agents(n)
+    if given == len(mine):
+        return
+    if len(mine) == n:
+        raise ValueError(f"The problem has data of {given} agents, the topology has {n}; expected the same.")
+    raise ValueError(
+        f"The problem has data of {given} agents; this process has agents {mine[0]} to {mine[-1]} of {n}. Expected the "
+        f"data of its own agents and no others: hg.Distributed().agents({n}) says which they are."
+    )
 
 
 def _expect(value: Any, kind: type, what: str, hint: str) -> None:

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 from . import fingerprint
 from .backends import Backend, Simulated
-from .loop import Common, Data, Loop, Own
+from .loop import Data, End, Loop, Own
 from .parts import Parts
 from .topology import Topology
 from .wire import Communication, read
@@ -22,6 +22,8 @@ class Setup(eqx.Module):
     """Everything that stays the same along a run, as one argument of the compiled program."""
 
     loop: Loop
+    index: jax.Array
+    """Every agent's number i."""
     data: Data
     backend: Backend
     functions: dict[str, Any]
@@ -29,28 +31,27 @@ class Setup(eqx.Module):
     something else, the program is compiled again."""
 
     @staticmethod
-    def of(algorithm, problem, topology, metrics, seed, backend, growth_limit) -> Setup:
-        x, y = problem.flat_start()
-        limit = jnp.asarray(growth_limit, x.dtype) * _largest((x, y))
+    def of(algorithm, problem, topology, metrics, seed, backend, limit) -> Setup:
+        n, (x, y) = topology.n, problem.flat_start()
         simulated = Simulated()
         loop = Loop(
             jax.tree.map(_number_as_array, algorithm),
             metrics,
-            problem.losses(),
-            jax.random.key(seed),
-            limit,
+            problem.losses(n),
+            jnp.asarray(seed, jnp.uint32),
+            jnp.asarray(limit, x.dtype),
             problem.sample,
             simulated.exchange(topology),
-            tuple(simulated.axes(topology.n)),
+            tuple(simulated.axes(n)),
         )
         data = Data(problem.upper_data, problem.lower_data)
-        functions = fingerprint.of_functions(loop, data, (x, y))  # the same on every backend
-        return Setup(_over(loop, backend, topology), backend.place(data), backend, functions)
+        functions = fingerprint.of_functions(loop, n, data, (x, y))  # the same on every backend
+        index, data = backend.place((jnp.array(backend.agents(n)), data))
+        return Setup(backend.share(_over(loop, backend, topology)), index, data, backend, functions)
 
     def of_each_agent(self, **changing: Any) -> dict[str, Any]:
         """What each agent has of its own, with an agents' axis in front."""
-        n = jax.tree.leaves(self.data)[0].shape[0]
-        return {"index": jnp.arange(n), "data": self.data, **changing}
+        return {"index": self.index, "data": self.data, **changing}
 
     def at_every_agent(self, method: Callable[..., tuple[Any, Any]], own: dict[str, Any], **common: Any) -> Any:
         """`method(loop, **own, **common) -> (own, common)`, one agent's program, made n of by the backend."""
@@ -68,13 +69,15 @@ def _over(loop: Loop, backend: Backend, topology: Topology) -> Loop:
 
 
 @eqx.filter_jit
-def start(setup: Setup, x: jax.Array | Parts, y: jax.Array) -> tuple[Own, Common]:
+def start(setup: Setup, x: jax.Array | Parts, y: jax.Array) -> Own:
     """Every agent before the first outer iteration."""
-    return setup.at_every_agent(Loop.start, setup.of_each_agent(x=x, y=y))
+    return setup.at_every_agent(lambda *given, **own: (Loop.start(*given, **own), None), setup.of_each_agent(x=x, y=y))[
+        0
+    ]
 
 
 @eqx.filter_jit
-def advance(setup: Setup, own: Own, **common: Any) -> tuple[Own, tuple[Common, dict[str, jax.Array]]]:
+def advance(setup: Setup, own: Own, **common: Any) -> tuple[Own, tuple[dict[str, jax.Array], End]]:
     """Every agent through a chunk."""
     return setup.at_every_agent(Loop.advance, setup.of_each_agent(own=own), **common)
 
@@ -91,12 +94,6 @@ def read_wire(setup: Setup, own: Own, topology: Topology) -> Communication:
         return loop.algorithm.step(loop.agent(index, data, index), state)
 
     return read(outer_iteration, (arrays, first["index"], first["data"], first["state"]), topology)
-
-
-def _largest(tree: Any) -> jax.Array:
-    """The largest size of any number, or 1."""
-    sizes = [jnp.abs(leaf).max() for leaf in jax.tree.leaves(tree) if leaf.size]
-    return jnp.maximum(1, jnp.stack(sizes).max())
 
 
 def _number_as_array(leaf: Any) -> Any:

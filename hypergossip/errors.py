@@ -26,6 +26,14 @@ class Diverged(ArithmeticError):
         )
 
 
+class ProcessesDiffer(ValueError):
+    """The processes that run together were given things that must be the same and are not."""
+
+
+class ProcessLost(RuntimeError):
+    """Another process of the run has ended, or cannot be reached."""
+
+
 class CheckpointMismatch(ValueError):
     """The checkpoint belongs to another run."""
 

@@ -36,13 +36,14 @@ _SHOWN = 16
 """A value with more numbers than this, a metric's test data say, stands as a digest."""
 
 
-def of_functions(loop: Loop, data: Data, start: tuple[Any, Any]) -> dict[str, Any]:
-    """Fingerprints of the losses, of how rows are drawn, of schedules and of metrics.
+def of_functions(loop: Loop, n: int, data: Data, start: tuple[Any, Any]) -> dict[str, Any]:
+    """Fingerprints of the losses, of how rows are drawn, of schedules and of metrics, among n agents.
 
-    `data` and `start` (x and y as flat vectors) have an agents' axis in front; only their shapes count.
+    `data` and `start` (x and y as flat vectors) have an axis of agents, of some of them maybe, in front; only
+    their other axes count.
     """
     own = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), (data, *start))
-    traced = _Traced(loop, jax.tree.leaves(data)[0].shape[0], *own)
+    traced = _Traced(loop, n, *own)
     return {
         "upper loss": traced.loss("f", own[0].upper),
         "lower loss": traced.loss("g", own[0].lower),
@@ -73,6 +74,12 @@ def of_values(tree: PyTree) -> str:
         digest.update(f"{array.dtype}{array.shape}".encode())
         digest.update(array.tobytes())
     return digest.hexdigest()[:12]
+
+
+def of_each(tree: PyTree) -> list[str]:
+    """A fingerprint of each agent's numbers, in a tree of which every leaf has an axis of agents in front."""
+    leaves, structure = jax.tree.flatten(jax.tree.map(_plain, tree))
+    return [of_values(jax.tree.unflatten(structure, of_agent)) for of_agent in zip(*leaves, strict=True)]
 
 
 def fields(module: eqx.Module, prefix: str = "") -> list[tuple[str, Any]]:
@@ -140,7 +147,7 @@ class _Traced:
             return measured(loop.metrics[i], loop.witness(loop.agent(index, data, index), state, previous))
 
         index = jax.ShapeDtypeStruct((), jnp.int32)
-        _, (own, _) = self._program(Loop.start, index, self.data, self.x, self.y)
+        _, own = self._program(Loop.start, index, self.data, self.x, self.y)
         return f"{name} {self._of(values, index, self.data, own.state)}"
 
     def _of(self, function: Callable[..., Any], *arguments: Any) -> str:

@@ -8,14 +8,16 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree, Scalar
+from jaxtyping import Array, Float, Int, PyTree, Scalar, UInt
 
 from .algorithms import Algorithm
 from .local import Local, Losses, Rq
 from .metrics import RunningSum, consensus, measured, name_of
 from .network import Agent, Exchange, Witness
-from .parts import Upper
+from .parts import Upper, shared
 from .problem import Sample
+
+_NEVER = jnp.iinfo(jnp.int32).max
 
 
 class Data(NamedTuple):
@@ -38,16 +40,23 @@ class Own(NamedTuple):
     """What belongs to one agent and changes along a run."""
 
     state: Any
+    sums: dict[str, Scalar]
+    """Its parts of the running sums."""
+    report: dict[str, Scalar]
+    """Its diagnostics of the last iteration."""
     fate: Fate
 
 
-class Common(NamedTuple):
-    """What all agents know alike and changes along a run."""
+class End(NamedTuple):
+    """What all agents know at the end of a chunk."""
 
-    sums: dict[str, Scalar]
-    """The running sums."""
-    report: dict[str, Scalar]
-    """The diagnostics of the last iteration, each the worst over the agents."""
+    agent: Int[Array, ""]
+    """The first agent whose iterates left the finite numbers, and its fate."""
+    fate: Fate
+    x: Array
+    """mean_i x_i, of the shared part."""
+    y: Array
+    """mean_i y_i."""
 
 
 class Loop(eqx.Module):
@@ -56,7 +65,7 @@ class Loop(eqx.Module):
     algorithm: Algorithm
     metrics: tuple[Any, ...]
     losses: Losses
-    seed: PRNGKeyArray
+    seed: UInt[Array, ""]
     limit: Float[Array, ""]
     """Where growth of x or y counts as divergence."""
     draw_rows: Sample = eqx.field(static=True)
@@ -64,65 +73,67 @@ class Loop(eqx.Module):
     axes: tuple[str, ...] = eqx.field(static=True)
     """The named axes over which the agents lie."""
 
-    def start(self, index: Array, data: Data, x: Upper, y: Rq) -> tuple[Own, Common]:
-        """Agent i, and what all know, before the first outer iteration: nothing summed, nothing reported."""
+    def start(self, index: Array, data: Data, x: Upper, y: Rq) -> Own:
+        """Agent i before the first outer iteration: nothing summed, nothing reported."""
         state = self.algorithm.init(self.agent(index, data, jnp.zeros((), jnp.int32)), x, y)
         dtype = self.limit.dtype
         sums = {metric.name: jnp.zeros((), dtype) for metric in self.metrics if isinstance(metric, RunningSum)}
         report = {name: jnp.full((), jnp.nan, dtype) for name in self.algorithm.reports}
-        return Own(state, Fate(jnp.zeros((), jnp.int32), jnp.zeros((), jnp.int32))), Common(sums, report)
+        return Own(state, sums, report, Fate(jnp.zeros((), jnp.int32), jnp.zeros((), jnp.int32)))
 
     def advance(
         self,
         index: Array,
         data: Data,
         own: Own,
-        common: Common,
         k: Array,
         targets: Int[Array, " capacity"],
         count: Array,
-    ) -> tuple[Own, tuple[Common, dict[str, Float[Array, " capacity"]]]]:
+    ) -> tuple[Own, tuple[dict[str, Float[Array, " capacity"]], End]]:
         """From outer iteration k through the first `count` of the `targets`, with a record at each of them.
 
         `count` and `targets` are values, not shapes: chunks of every length share one compilation.
         """
 
-        def iteration(k: Array, carry: tuple[Own, Common]) -> tuple[Own, Common]:
-            return self._iteration(self.agent(index, data, k), *carry)
+        def iteration(k: Array, own: Own) -> Own:
+            return self._iteration(self.agent(index, data, k), own)
 
         def to_record(r: Array, carry: tuple) -> tuple:
-            k, own, common, records = carry
-            own, common = lax.fori_loop(k, targets[r], iteration, (own, common))
-            values = self._record(self.agent(index, data, targets[r]), own, common)
+            k, own, records = carry
+            own = lax.fori_loop(k, targets[r], iteration, own)
+            values = self._record(self.agent(index, data, targets[r]), own)
             records = {name: records[name].at[r].set(value) for name, value in values.items()}
-            return targets[r], own, common, records
+            return targets[r], own, records
 
-        shapes = jax.eval_shape(lambda: self._record(self.agent(index, data, k), own, common))
+        shapes = jax.eval_shape(lambda: self._record(self.agent(index, data, k), own))
         records = {name: jnp.full(targets.shape, jnp.nan, value.dtype) for name, value in shapes.items()}
-        _, own, common, records = lax.fori_loop(0, count, to_record, (k, own, common, records))
-        return own, (common, records)
+        k, own, records = lax.fori_loop(0, count, to_record, (k, own, records))
+        return own, (records, self._end(index, self.witness(self.agent(index, data, k), own.state), own.fate))
 
     def agent(self, index: Array, data: Data, k: Array) -> Agent:
-        seed = jax.random.fold_in(jax.random.fold_in(self.seed, index), k)
+        seed = jax.random.fold_in(jax.random.fold_in(jax.random.key(self.seed), index), k)
         return Agent(Local(self.losses, data.upper, data.lower), k, seed, self.draw_rows, self.exchange)
 
     def witness(self, agent: Agent, state: Any, previous: Any = None) -> Witness:
         return Witness(agent, self.algorithm, self.axes, state, previous)
 
-    def _iteration(self, agent: Agent, own: Own, common: Common) -> tuple[Own, Common]:
+    def _iteration(self, agent: Agent, own: Own) -> Own:
         state, report = self.algorithm.step(agent, own.state)
         witness = self.witness(agent, state, own.state)
         sums = {
-            metric.name: common.sums[metric.name] + witness.sum(measured(metric, witness)[metric.name])
+            metric.name: own.sums[metric.name] + measured(metric, witness)[metric.name]
             for metric in self.metrics
             if isinstance(metric, RunningSum)
         }
-        fate = _update(own.fate, agent.k + 1, state, self.limit)
-        return Own(state, fate), Common(sums, witness.max(report))
+        return Own(state, sums, report, _update(own.fate, agent.k + 1, state, self.limit))
 
-    def _record(self, agent: Agent, own: Own, common: Common) -> dict[str, Scalar]:
+    def _record(self, agent: Agent, own: Own) -> dict[str, Scalar]:
         witness = self.witness(agent, own.state)
-        values: dict[str, Scalar] = {"consensus": consensus(witness), **common.sums, **common.report}
+        values: dict[str, Scalar] = {
+            "consensus": consensus(witness),
+            **witness.sum(own.sums),
+            **witness.max(own.report),
+        }
         for metric in self.metrics:
             if isinstance(metric, RunningSum):
                 continue
@@ -134,6 +145,17 @@ class Loop(eqx.Module):
                     )
                 values[name] = value
         return {name: witness.mean(jnp.asarray(value, self.limit.dtype)) for name, value in values.items()}
+
+    def _end(self, index: Array, witness: Witness, fate: Fate) -> End:
+        """The earliest fate, of it the variable that was hit first, of these the first agent; and the means."""
+        when = jnp.where(fate.iteration > 0, fate.iteration, _NEVER)
+        first = witness.min(when)
+        variable = witness.min(jnp.where(when == first, fate.variable, _NEVER))
+        hit = (when == first) & (fate.variable == variable)
+        agent = witness.min(jnp.where(hit, index.astype(jnp.int32), _NEVER))
+        x = shared(witness.state.x)
+        x = witness.mean(x) if x.size else jnp.zeros(0, x.dtype)  # where all is own, there is nothing to tell
+        return End(agent, Fate(jnp.where(first == _NEVER, 0, first), variable), x, witness.mean(witness.state.y))
 
 
 def variables(state: Any) -> list[str]:

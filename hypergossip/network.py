@@ -155,3 +155,7 @@ class Witness(eqx.Module):
             return jnp.where(unknown, jnp.nan, lax.pmax(jnp.where(jnp.isnan(leaf), -jnp.inf, leaf), self.axes))
 
         return jax.tree.map(largest, v)
+
+    def min(self, v: PyTree[Int[Array, "..."]]) -> PyTree[Int[Array, "..."]]:
+        """min_i v_i of whole numbers, known to every agent."""
+        return jax.tree.map(lambda leaf: lax.pmin(leaf, self.axes), v)

@@ -63,6 +63,11 @@ def on_shared(function: Callable[[Array], Array], tree: PyTree) -> PyTree:
     return jax.tree.map(apply, tree, is_leaf=lambda leaf: isinstance(leaf, Parts))
 
 
+def shared(v: Upper) -> Array:
+    """What all agents share of it."""
+    return v.shared if isinstance(v, Parts) else v
+
+
 def square(v: Upper) -> Scalar:
     """‖v‖²."""
     return jax.tree.reduce(operator.add, jax.tree.map(lambda part: jnp.vdot(part, part), v))
@@ -104,6 +109,15 @@ class Layout(eqx.Module):
             for is_own, function in zip(self.own, self.functions, strict=True)
         ]
         return jax.tree.unflatten(self.structure, leaves)
+
+    def unravel_mean(self, mean: Array, x: Float[Array, "agents p"] | Parts) -> PyTree:
+        """The pytree of the mean of what agents share; own leaves are those of x, which has an axis of agents."""
+        if not isinstance(x, Parts):
+            return self.unravel(mean)
+        of_agents = eqx.filter_vmap(lambda own: self.unravel(Parts(mean, own)))(x.own)
+        leaves, structure = jax.tree.flatten(of_agents)
+        mine = [leaf if own or not is_variable(leaf) else leaf[0] for leaf, own in zip(leaves, self.own, strict=True)]
+        return jax.tree.unflatten(structure, mine)
 
 
 def is_variable(leaf: object) -> bool:

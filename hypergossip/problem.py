@@ -44,6 +44,7 @@ class Problem(eqx.Module):
     lower_data: PyTree
     x0: PyTree
     y0: PyTree
+    each: bool = eqx.field(static=True)
     own: tuple[bool, ...] = eqx.field(static=True)
     sample: Sample = eqx.field(static=True)
 
@@ -68,20 +69,21 @@ class Problem(eqx.Module):
         x0, y0 = checks.as_start("x0", x0), checks.as_start("y0", y0)
         checks.same_dtype(x0=x0, y0=y0)
         self.own = checks.which_leaves("own", own, "x0", x0)
-        self.x0, self.y0 = starts.every_agents_start(self, x0, y0, each)
+        self.each = starts.one_for_each(self, x0, y0, each)
+        self.x0, self.y0 = (x0, y0) if self.each else starts.repeated(self.n, (x0, y0))
         starts.finite_at_start(self)
         starts.draws_serve(self)
 
     @property
     def n(self) -> int:
-        """The number of agents."""
+        """The number of agents whose data are here: of all, unless the run is one over several processes."""
         return jax.tree.leaves(self.lower_data)[0].shape[0]
 
-    def losses(self) -> Losses:
-        """The losses on flat vectors."""
+    def losses(self, n: int | None = None) -> Losses:
+        """The losses on flat vectors, among n agents."""
         x, y = starts.of_one_agent((self.x0, self.y0))
         nothing = (False,) * len(jax.tree.leaves(y))
-        return Losses(self.upper, self.lower, Layout.of(x, self.own), Layout.of(y, nothing), self.n)
+        return Losses(self.upper, self.lower, Layout.of(x, self.own), Layout.of(y, nothing), n or self.n)
 
     def flat_start(self) -> tuple[Float[Array, "n p"] | Parts, Float[Array, "n q"]]:
         """Every agent's start as flat vectors, with an agents' axis in front."""

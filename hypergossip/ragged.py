@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -55,6 +56,34 @@ def stack_ragged(agents: Sequence[PyTree]) -> Ragged:
     count = np.array(counts)
     weight = (np.arange(most)[None, :] < count[:, None]).astype(_float_of(data))
     return Ragged(data, jnp.asarray(weight), jnp.asarray(count))
+
+
+def extent(data: PyTree) -> dict[str, Any]:
+    """How far agents with different amounts of data were padded; of other data nothing."""
+    if not isinstance(data, Ragged):
+        return {}
+    sparse_rows = [leaf for leaf in _leaves(data.data) if _is_sparse(leaf)]
+    return {"rows": data.weight.shape[1], "sparse": [[leaf.value.shape[1], leaf.longest] for leaf in sparse_rows]}
+
+
+def padded_alike(data: PyTree, extents: Sequence[dict[str, Any]]) -> PyTree:
+    """The data padded as far as the furthest `extent` of all processes, as if they were stacked in one."""
+    alike = [one for one in extents if len(one.get("sparse", ())) == len(extent(data).get("sparse", ()))]
+    if not isinstance(data, Ragged) or len(alike) < len(extents):
+        return data
+    rows = max(one["rows"] for one in alike)
+    of_sparse = iter(zip(*(one["sparse"] for one in alike), strict=True))
+
+    def padded(leaf: Array | SparseRows) -> Array | SparseRows:
+        return leaf.padded(rows, next(of_sparse)) if isinstance(leaf, SparseRows) else _with_rows(leaf, rows)
+
+    grown = jax.tree.map(padded, data.data, is_leaf=_is_sparse)
+    return Ragged(grown, _with_rows(data.weight, rows), data.count)
+
+
+def _with_rows(leaf: Array, rows: int) -> Array:
+    """Rows of zeros behind every agent's."""
+    return jnp.pad(leaf, [(0, 0), (0, rows - leaf.shape[1])] + [(0, 0)] * (leaf.ndim - 2))
 
 
 def sample_rows(key: PRNGKeyArray, data: PyTree, batch_size: int) -> PyTree:

@@ -16,17 +16,19 @@ import jax.numpy as jnp
 import numpy as np
 
 from .algorithms import Algorithm
-from .arguments import check_arguments
-from .backends import Backend, Simulated
+from .arguments import check_arguments, check_backend
+from .backends import Backend, Distributed, Simulated
 from .checkpoint import Checkpoints, identity
 from .compiled import Setup, advance, read_wire, start
 from .errors import Diverged, UnconvergedWarning
-from .loop import Common, Own, variables
+from .loop import End, Own, variables
 from .messages import announce
 from .metrics import CONVERGED, name_of
 from .precautions import check_sums
 from .problem import Problem
+from .processes import Meeting, compare, telling_of_losses
 from .steps import whole
+from .together import largest_start, what_must_agree, with_shapes_alike
 from .topology import Topology
 from .trace import Trace
 
@@ -47,6 +49,7 @@ class Progress:
     """The records so far."""
 
 
+@telling_of_losses()
 def run(
     algorithm: Algorithm,
     problem: Problem,
@@ -69,20 +72,33 @@ def run(
     - `checkpoint`: a folder. The run saves itself there and, called again, goes on from where it
       was; the result is bitwise that of an unbroken run.
     - `callback`: called with a `Progress` after every chunk, about twice a second.
+    - `backend`: `hg.Simulated()` if not given; in a run over several processes `hg.Distributed()`.
     - `growth_limit`: a run whose x or y grows beyond this many times its start (or one) is ended
       with `hg.Diverged`, like one that leaves the finite numbers.
     """
-    backend = Simulated() if backend is None else backend
-    check_arguments(
-        algorithm, problem, topology, steps, record_every, metrics, seed, backend, checkpoint, callback, growth_limit
-    )
+    backend = _where_to_run() if backend is None else backend
+    check_backend(backend)
+    meeting = Meeting.of(backend.processes())
+    given = (algorithm, problem, topology, steps, record_every, metrics, seed, backend, checkpoint, callback)
+    meeting.each(lambda: check_arguments(*given, growth_limit))
     check_sums()
     steps, record_every, seed = whole(steps), whole(record_every), whole(seed)
-    setup = Setup.of(algorithm, problem, topology, tuple(metrics), seed, backend, growth_limit)
+    problem, agents = with_shapes_alike(problem, meeting), backend.agents(topology.n)
+    limit = float(growth_limit) * largest_start(problem, meeting)
+    setup = Setup.of(algorithm, problem, topology, tuple(metrics), seed, backend, limit)
+    name = identity.of_run(algorithm, problem, topology, setup.functions, seed, record_every)
+    settings = {"steps": steps, "growth_limit": growth_limit, "saved": checkpoint is not None}
+    compare(meeting, agents, what_must_agree(problem, name, settings))
+    backend.connect()
     saved = None
     if checkpoint is not None:
-        saved = Checkpoints(checkpoint, identity(algorithm, problem, topology, setup.functions, seed, record_every))
-    return _Host(setup, problem, topology, steps, record_every, saved, callback).run()
+        saved = Checkpoints(checkpoint, name, identity.of_agents(problem), agents, meeting)
+    return _Host(setup, problem, topology, steps, record_every, meeting, saved, callback).run()
+
+
+def _where_to_run() -> Backend:
+    """Over the processes, where there are several."""
+    return Simulated() if jax.process_count() == 1 else Distributed()
 
 
 @dataclass
@@ -94,44 +110,45 @@ class _Host:
     topology: Topology
     steps: int
     record_every: int
+    meeting: Meeting
     saved: Checkpoints | None
     callback: Callable[[Progress], object] | None
 
     def run(self) -> Trace:
-        began = time.perf_counter()
-        own, common = start(self.setup, *self.problem.flat_start())
+        began, backend = time.perf_counter(), self.setup.backend
+        own = start(self.setup, *backend.place(self.problem.flat_start()))
         k, records = 0, {}
-        if self.saved and (found := self.saved.latest(own, common)):
-            k, own, common, records = found
-            records = self._on_grid(records)
+        if self.saved and (found := self.saved.latest(backend.here(own))):
+            k, here, records = found
+            own, records = backend.place(here), self._on_grid(records)
         if k > self.steps:
             raise ValueError(f"The checkpoint in {self.saved} is at outer iteration {k}, beyond steps = {self.steps}.")
-        jax.block_until_ready(self._call(own, common, k, []))  # compiles; computes nothing
+        own, _, end = jax.block_until_ready(self._call(own, k, []))  # compiles; computes nothing
         compiled = time.perf_counter()
         wanted = 1
-        while targets := self._next(k, records, wanted):
+        while targets := self._next(k, records, self.meeting.decided(wanted)):
             chunk_began = time.perf_counter()
-            own, common, new = jax.block_until_ready(self._call(own, common, k, targets))
+            own, new, end = jax.block_until_ready(self._call(own, k, targets))
             all_of_chunk = _extended(records, targets, self._in_order(new))
             records = self._on_grid(all_of_chunk)
-            self._raise_if_diverged(own, records, all_of_chunk, compiled - began, chunk_began - compiled)
+            seconds = {"compile": compiled - began, "run": chunk_began - compiled}
+            self._raise_if_diverged(own, end, records, all_of_chunk, seconds)
             _warn_if_unconverged(records, len(targets))
             rate = (targets[-1] - k) / (time.perf_counter() - chunk_began)
             wanted = max(1, min(8 * wanted, int(rate * _SECONDS_PER_CHUNK)))
             k = targets[-1]
             if self.saved:
-                self.saved.save(k, own, common, records)
+                self.saved.save(k, backend.here(own), records)
             if self.callback:
                 self.callback(Progress(k, self.steps, records))
-        return self._trace(own, records, compiled - began, time.perf_counter() - compiled)
+        return self._trace(own, end, records, {"compile": compiled - began, "run": time.perf_counter() - compiled})
 
-    def _call(self, own: Own, common: Common, k: int, targets: list[int]):
+    def _call(self, own: Own, k: int, targets: list[int]) -> tuple[Own, dict[str, jax.Array], End]:
         padded = np.zeros(_CAPACITY, np.int32)
         padded[: len(targets)] = targets
-        own, (common, records) = advance(
-            self.setup, own, common=common, k=jnp.int32(k), targets=jnp.asarray(padded), count=jnp.int32(len(targets))
-        )
-        return own, common, records
+        chunk = {"k": jnp.int32(k), "targets": jnp.asarray(padded), "count": jnp.int32(len(targets))}
+        own, (records, end) = advance(self.setup, own, **self.setup.backend.share(chunk))
+        return own, records, end
 
     def _next(self, k: int, records: dict[str, np.ndarray], wanted: int) -> list[int]:
         """Where the next chunk makes its records, the last of which is its end; empty when all is done."""
@@ -161,30 +178,34 @@ class _Host:
     def _raise_if_diverged(
         self,
         own: Own,
+        end: End,
         records: dict[str, np.ndarray],
         all_of_chunk: dict[str, np.ndarray],
-        compiling: float,
-        running: float,
+        seconds: dict[str, float],
     ) -> None:
         """`all_of_chunk` has the record that only marks the chunk's end, too: the oracle's failure may show there."""
-        iterations = np.asarray(own.fate.iteration)
-        if not iterations.any():
+        first = int(end.fate.iteration)
+        if first == 0:
             return
-        first = int(iterations[iterations > 0].min())
-        hit = np.flatnonzero(iterations == first)
-        positions = np.asarray(own.fate.variable)[hit]
-        agent, variable = int(hit[np.argmin(positions)]), variables(own.state)[int(positions.min())]
+        agent, variable = int(end.agent), variables(own.state)[int(end.fate.variable)]
         before = {name: values[records["step"] < first] for name, values in records.items()}
-        trace = self._trace(own, before, compiling, running)
+        trace = self._trace(own, end, before, seconds)
         advice = _advice(self.setup.loop.algorithm, variable, _around(all_of_chunk, first))
         raise Diverged(agent, first, variable, advice, trace)
 
-    def _trace(self, own: Own, records: dict[str, np.ndarray], compiling: float, running: float) -> Trace:
-        losses, state = self.setup.loop.losses, own.state
-        x, y = eqx.filter_vmap(losses.x.unravel)(state.x), eqx.filter_vmap(losses.y.unravel)(state.y)
-        seconds = {"compile": compiling, "run": running}
+    def _trace(self, own: Own, end: End, records: dict[str, np.ndarray], seconds: dict[str, float]) -> Trace:
+        backend, losses = self.setup.backend, self.setup.loop.losses
+        state, (mean_x, mean_y) = backend.here(own.state), (jnp.asarray(np.asarray(mean)) for mean in (end.x, end.y))
         return Trace(
-            x, y, self.problem.own, records, seconds, state, partial(read_wire, self.setup, own, self.topology)
+            eqx.filter_vmap(losses.x.unravel)(state.x),
+            eqx.filter_vmap(losses.y.unravel)(state.y),
+            losses.x.unravel_mean(mean_x, state.x),
+            losses.y.unravel(mean_y),
+            records,
+            seconds,
+            state,
+            backend.agents(self.topology.n),
+            partial(read_wire, self.setup, own, self.topology),
         )
 
 

@@ -51,6 +51,18 @@ class SparseRows(eqx.Module):
         value = jnp.where(slot < ends[-1], self.value[source], 0)
         return SparseRows(value, self.column[source], row, ends, self.columns, self.longest[: len(chosen)])
 
+    def padded(self, rows: int, extents: Sequence[tuple[int, Sequence[int]]]) -> SparseRows:
+        """All agents' rows, padded to more rows and to the furthest of several (non-zeros, longest)."""
+        nonzeros = max(count for count, _ in extents)
+        longest = np.max([[*one, *[one[-1]] * (rows - len(one))] for _, one in extents], axis=0)
+        more = ((0, 0), (0, nonzeros - self.value.shape[1]))
+        start = jnp.pad(self.start, ((0, 0), (0, rows - self.rows)), mode="edge")
+        is_padding = jnp.arange(nonzeros, dtype=start.dtype)[None, :] >= start[:, -1:]
+        row = jnp.where(is_padding, jnp.asarray(rows - 1, self.row.dtype), jnp.pad(self.row, more))
+        return SparseRows(
+            jnp.pad(self.value, more), jnp.pad(self.column, more), row, start, self.columns, tuple(longest.tolist())
+        )
+
 
 def stack_sparse(agents: Sequence[sparse.csr_array]) -> SparseRows:
     """One matrix per agent, padded to the most rows and the most non-zeros."""

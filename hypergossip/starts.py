@@ -32,8 +32,8 @@ _READINGS = {
 """Whether x0, whether y0 has an agents' axis in front ↦ what they are then."""
 
 
-def every_agents_start(problem: Problem, x0: PyTree, y0: PyTree, each: bool | None) -> tuple[PyTree, PyTree]:
-    """(x0, y0) with an agents' axis in front: as given, or the one start repeated for all.
+def one_for_each(problem: Problem, x0: PyTree, y0: PyTree, each: bool | None) -> bool:
+    """Whether (x0, y0) is a start for each agent, with an agents' axis in front, or one for all.
 
     `each` says which was given. Where it does not, the losses decide, by which readings they accept.
     """
@@ -48,10 +48,8 @@ def every_agents_start(problem: Problem, x0: PyTree, y0: PyTree, each: bool | No
         accepted = [reading for reading in accepted if reading[0] == reading[1]]
     if len(accepted) > 1:
         raise ValueError(_ambiguous(problem.n, x0, y0, accepted))
-    if accepted == [(True, True)]:
-        return x0, y0
-    if accepted == [(False, False)]:
-        return _map(lambda leaf: jnp.broadcast_to(leaf, (problem.n, *leaf.shape)), (x0, y0))
+    if accepted in ([(True, True)], [(False, False)]):
+        return accepted[0][0]
     _refuse_wrong_fronts(problem, x0, y0)
     if error := refused.get((True, True)) or refused.get((False, False)):
         raise error
@@ -59,6 +57,11 @@ def every_agents_start(problem: Problem, x0: PyTree, y0: PyTree, each: bool | No
         f"each=True, and x0 and y0 have shapes {_shapes(x0)} and {_shapes(y0)}; expected an axis of {problem.n} agents "
         "in front of every leaf."
     )
+
+
+def repeated(n: int, start: tuple[PyTree, PyTree]) -> tuple[PyTree, PyTree]:
+    """One start for all, with an axis of n agents in front."""
+    return _map(lambda leaf: jnp.broadcast_to(leaf, (n, *leaf.shape)), start)
 
 
 def finite_at_start(problem: Problem) -> None:

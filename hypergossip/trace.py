@@ -7,12 +7,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-import jax
 import numpy as np
 from jaxtyping import PyTree
 
 from .metrics import CONVERGED
-from .parts import is_variable
 from .wire import Communication
 
 if TYPE_CHECKING:
@@ -25,30 +23,22 @@ class Trace:
     """The end of a run and the records along it."""
 
     x: PyTree
-    """Every agent's x, leaves (agents, ...)."""
+    """Every agent's x, leaves (agents, ...); of a run over several processes, those of this one's agents."""
     y: PyTree
-    """Every agent's y, leaves (agents, ...)."""
-    own: tuple[bool, ...]
-    """Which leaves of x belong to each agent alone."""
+    """Every agent's y, in the same way."""
+    mean_x: PyTree
+    """x̄, over all agents; leaves that belong to each agent alone stay as they are, (agents, ...)."""
+    mean_y: PyTree
+    """ȳ."""
     metrics: dict[str, np.ndarray]
     """One value per record; "step" counts the completed outer iterations, record 0 is the start."""
     seconds: dict[str, float]
     """"compile" and "run", of this call."""
     state: Any
     """The algorithm's state, leaves (agents, ...)."""
+    agents: range
+    """Which agents' x, y and state are here."""
     read_wire: Callable[[], Communication]
-
-    @property
-    def mean_x(self) -> PyTree:
-        """x̄; leaves that belong to each agent alone stay as they are, (agents, ...)."""
-        leaves, structure = jax.tree.flatten(self.x)
-        means = [leaf if own else _mean(leaf) for leaf, own in zip(leaves, self.own, strict=True)]
-        return jax.tree.unflatten(structure, means)
-
-    @property
-    def mean_y(self) -> PyTree:
-        """ȳ."""
-        return jax.tree.map(_mean, self.y)
 
     @cached_property
     def communication(self) -> Communication:
@@ -78,8 +68,3 @@ class Trace:
     def __repr__(self) -> str:
         last = ", ".join(f"{name} {self.metrics[name][-1]:.4g}" for name in self.plotted())
         return f"Trace({int(self.metrics['step'][-1])} outer iterations; {last})"
-
-
-def _mean(leaf: Any) -> Any:
-    """Over the agents; a model's functions are the same at all of them."""
-    return leaf.mean(axis=0) if is_variable(leaf) else leaf

@@ -1,6 +1,10 @@
-"""Every algorithm on both backends; run by test_distributed.py in a process that has eight virtual devices.
+"""Every algorithm on several devices, of one process or of all that run together, beside one device.
 
-Prints, as JSON, how far the distributed runs are from the simulated ones, relative to the largest number.
+Run by test_distributed.py, with eight virtual devices in all. The first process prints, as JSON, how
+far the distributed runs are from the simulated ones, relative to the largest number. By hand:
+
+    XLA_FLAGS=--xla_force_host_platform_device_count=8 python tests/on_devices.py everything
+    hypergossip launch -n 2 --devices 4 tests/on_devices.py everything
 """
 
 import json
@@ -15,6 +19,7 @@ import problems  # noqa: E402
 from table import ROWS  # noqa: E402
 
 import hypergossip as hg  # noqa: E402
+from hypergossip.processes import Meeting  # noqa: E402
 
 N = 8
 TOPOLOGIES = {
@@ -26,26 +31,34 @@ TOPOLOGIES = {
 STEPS = 5
 
 
-def main(everything: bool) -> None:
-    """Every algorithm on a graph and a number of devices each, in turn; or all on all."""
-    cases = [(row, name, devices) for row in ROWS for name in TOPOLOGIES for devices in (8, 4)]
+def main(everything: bool, every: int = 1) -> None:
+    """Every algorithm, or every third say, on a graph and a number of devices each, in turn; or all on all."""
+    cases = [(row, name, each) for row in ROWS for name in TOPOLOGIES for each in (1, 2)]
     if not everything:
-        cases = [cases[8 * i + i % 8] for i in range(len(ROWS))]
-    print(json.dumps({f"{row.name} {name} {devices}": _apart(row, name, devices) for row, name, devices in cases}))
+        cases = [cases[8 * i + i % 8] for i in range(0, len(ROWS), every)]
+    meeting, apart = Meeting.of(range(jax.process_count())), {}
+    for row, name, each in cases:
+        of_processes = meeting.gather(_apart(row, name, each))
+        apart[f"{row.name} {name} {each}"] = max(of_processes)
+    if jax.process_index() == 0:
+        print(json.dumps(apart), flush=True)
 
 
-def _apart(row, name: str, devices: int) -> float:
+def _apart(row, name: str, each: int) -> float:
+    """How far two runs are apart: on one device, and with `each` agents on every of N / each devices."""
+    of_processes = [jax.devices()[i : i + jax.local_device_count()] for i in range(0, N, jax.local_device_count())]
+    backend = hg.Distributed([device for devices in of_processes for device in devices[: len(devices) // each]])
+    mine = backend.agents(N)
     problem = problems.Quadratic(n=N, p=3, q=4, heterogeneous=not row.homogeneous).hg_problem
-    metrics = [hg.hypergradient_norm(), hg.movement()]
-    traces = [
-        hg.run(row.algorithm, problem, TOPOLOGIES[name], STEPS, metrics=metrics, record_every=2, backend=backend)
-        for backend in (hg.Simulated(), hg.Distributed(jax.devices()[:devices]))
-    ]
-    assert traces[1].x.sharding.num_devices == devices
-    assert traces[0].communication == traces[1].communication
-    pairs = [(getattr(traces[0], part), getattr(traces[1], part)) for part in ("x", "y")]
-    pairs += [(traces[0].metrics[key], traces[1].metrics[key]) for key in traces[0].metrics]
-    return max(_relative(np.asarray(one), np.asarray(other)) for one, other in pairs)
+    given = {"metrics": [hg.hypergradient_norm(), hg.movement()], "record_every": 2}
+    one = hg.run(row.algorithm, problem, TOPOLOGIES[name], STEPS, **given, backend=hg.Simulated())
+    other = hg.run(row.algorithm, problems.of_agents(problem, mine), TOPOLOGIES[name], STEPS, **given, backend=backend)
+    assert one.communication == other.communication
+    assert (other.agents, len(other.x)) == (mine, len(mine))
+    pairs = [(getattr(one, part)[mine.start : mine.stop], getattr(other, part)) for part in ("x", "y")]
+    pairs += [(one.mean_x, other.mean_x), (one.mean_y, other.mean_y)]
+    pairs += [(one.metrics[key], other.metrics[key]) for key in one.metrics]
+    return max(_relative(np.asarray(a), np.asarray(b)) for a, b in pairs)
 
 
 def _relative(one: np.ndarray, other: np.ndarray) -> float:
@@ -55,4 +68,4 @@ def _relative(one: np.ndarray, other: np.ndarray) -> float:
 
 
 if __name__ == "__main__":
-    main("everything" in sys.argv[1:])
+    main("everything" in sys.argv[1:], *map(int, filter(str.isdigit, sys.argv[1:])))

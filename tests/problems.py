@@ -237,3 +237,11 @@ def started_at(problem: hg.Problem, x0, y0) -> hg.Problem:
     return hg.Problem(
         problem.upper, problem.lower, upper_data=problem.upper_data, lower_data=problem.lower_data, x0=x0, y0=y0
     )
+
+
+def of_agents(problem: hg.Problem, agents: range) -> hg.Problem:
+    """The problem as the process gives it that has only these agents, each from the start of agent 0."""
+    mine = slice(agents.start, agents.stop)
+    upper, lower = jax.tree.map(lambda leaf: leaf[mine], (problem.upper_data, problem.lower_data))
+    x0, y0 = jax.tree.map(lambda leaf: leaf[0], (problem.x0, problem.y0))
+    return hg.Problem(problem.upper, problem.lower, upper_data=upper, lower_data=lower, x0=x0, y0=y0)

@@ -135,7 +135,7 @@ def saved(run, tmp_path, one_iteration_per_chunk):
     """A folder with the checkpoints of 4 and of 5 outer iterations."""
     folder = tmp_path / "saved"
     run(steps=5, checkpoint=folder)
-    assert files(folder) == [f"step-000000000{k}.npz{end}" for k in (4, 5) for end in ("", ".sha256")]
+    assert files(folder) == [f"step-000000000{k}.0-of-1.npz{end}" for k in (4, 5) for end in ("", ".sha256")]
     return folder
 
 
@@ -276,7 +276,7 @@ def test_any_changed_byte_is_noticed_and_the_checkpoint_before_is_used(
     content[int(position * len(content))] ^= change
     file.write_bytes(content)
     seen = []
-    with pytest.warns(UserWarning, match=r"step-0000000005\.npz is damaged.*checkpoint before it is used"):
+    with pytest.warns(UserWarning, match=r"step-0000000005\.0-of-1\.npz is damaged.*checkpoint before it is used"):
         resumed = run(checkpoint=folder, callback=seen.append)
     assert seen[0].step == 5
     assert_same(resumed, run())
@@ -295,7 +295,9 @@ def test_any_changed_byte_is_noticed_and_the_checkpoint_before_is_used(
 )
 def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(run, saved, damage):
     damage(newest(saved))
-    with pytest.warns(UserWarning, match=r"step-0000000005\.npz (is damaged|cannot be read).*before it is used"):
+    with pytest.warns(
+        UserWarning, match=r"step-0000000005\.0-of-1\.npz (is damaged|cannot be read).*before it is used"
+    ):
         resumed = run(checkpoint=saved, steps=STEPS)
     assert_same(resumed, run())
 
@@ -330,7 +332,7 @@ def sign(file):
 def test_what_is_no_checkpoint_under_a_right_checksum_is_damaged(run, saved, change):
     change(newest(saved))
     with pytest.warns(
-        UserWarning, match=r"step-0000000005\.npz is damaged: it is not what .*before it is used"
+        UserWarning, match=r"step-0000000005\.0-of-1\.npz is damaged: it is not what .*before it is used"
     ) as warned:
         resumed = run(checkpoint=saved)
     assert warned[0].filename == __file__
@@ -343,7 +345,7 @@ def test_where_all_is_damaged_the_run_starts_anew_and_keeps_what_it_saves_from_t
     with pytest.warns(UserWarning, match="damaged") as warned, pytest.raises(Interrupted):
         run(checkpoint=saved, callback=interrupt_at(3))
     assert len(warned) == 2
-    assert newest(saved).name == "step-0000000003.npz"
+    assert newest(saved).name == "step-0000000003.0-of-1.npz"
     seen = []
     assert_same(run(checkpoint=saved, callback=seen.append), run())
     assert seen[0].step == 4
@@ -374,7 +376,7 @@ def test_a_disk_that_fails_while_writing_leaves_the_checkpoint_before_and_no_lit
     resumed = run(checkpoint=saved, callback=seen.append)  # no warning: nothing is damaged
     assert seen[0].step >= 6
     assert_same(resumed, run())
-    assert files(saved) == [f"step-000000000{k}.npz{end}" for k in (8, 9) for end in ("", ".sha256")]
+    assert files(saved) == [f"step-000000000{k}.0-of-1.npz{end}" for k in (8, 9) for end in ("", ".sha256")]
 
 
 # What is in a folder
@@ -385,7 +387,7 @@ def test_two_checkpoints_are_kept_from_the_second_on(run, tmp_path, one_iteratio
     run(checkpoint=tmp_path, callback=lambda progress: kept.append(files(tmp_path)))
     assert len(kept) == STEPS
     for k, names in enumerate(kept[1:], start=2):
-        assert [name for name in names if name.endswith(".npz")] == [f"step-{s:010d}.npz" for s in (k - 1, k)]
+        assert [name for name in names if name.endswith(".npz")] == [f"step-{s:010d}.0-of-1.npz" for s in (k - 1, k)]
         assert len(names) == 4
 
 
@@ -393,7 +395,7 @@ def test_checkpoints_are_read_without_pickle_and_say_which_run_they_belong_to(ru
     with np.load(newest(saved), allow_pickle=False) as file:
         arrays = {name: file[name] for name in file.files}
     manifest = json.loads(str(arrays.pop("manifest")))
-    assert manifest["format"] == 1
+    assert manifest["format"] == 2
     assert manifest["step"] == 5
     assert manifest["run"]["algorithm"] == "Noisy"
     assert {name for name in manifest["run"] if name.startswith("algorithm.")} == {
@@ -424,7 +426,7 @@ def test_folders_are_made_and_other_files_in_them_left_alone(run, tmp_path):
     assert (folder / "notes.txt").read_text() == "mine"
     assert (folder / "step-1.txt").read_text() == "mine too"
     assert run(checkpoint=tmp_path / "new" / "folder").metrics["step"][-1] == STEPS
-    assert newest(tmp_path / "new" / "folder").name == "step-0000000009.npz"
+    assert newest(tmp_path / "new" / "folder").name == "step-0000000009.0-of-1.npz"
 
 
 # Divergence
@@ -436,7 +438,7 @@ def test_a_run_that_diverges_keeps_its_last_good_checkpoint_and_reports_again(ru
     with pytest.raises(hg.Diverged) as first:
         wild(checkpoint=tmp_path)
     last_good = first.value.iteration - 1
-    assert newest(tmp_path).name == f"step-{last_good:010d}.npz"
+    assert newest(tmp_path).name == f"step-{last_good:010d}.0-of-1.npz"
     with np.load(newest(tmp_path)) as file:
         assert (file["own.fate.iteration"] == 0).all()
         assert np.isfinite(file["own.state.y"]).all()
@@ -510,8 +512,14 @@ OTHER_RUNS = {
     "step": ({"algorithm": Noisy(0.05, 0.2)}, r"algorithm\.inner_step: 0\.1 there, 0\.2 here"),
     "schedule": ({"algorithm": Noisy(lambda k: 0.05, 0.1)}, r"algorithm\.outer_step: 0\.05 there, formula \w+ here"),
     "count": ({"algorithm": Noisy(0.05, 0.1, rounds=2)}, r"algorithm\.rounds: 1 there, 2 here"),
-    "upper data": ({"problem": lambda: make(upper_data={"b": np.ones((4, 1, 3))})}, r"upper data: \w+ there, \w+ here"),
-    "lower data": ({"problem": lambda: make(lower_data={"a": np.ones((4, 1))})}, r"lower data: \w+ there, \w+ here"),
+    "upper data": (
+        {"problem": lambda: make(upper_data={"b": np.ones((4, 1, 3))})},
+        r"upper data of 4 agents: \w+ there, \w+ here at agent 0",
+    ),
+    "lower data": (
+        {"problem": lambda: make(lower_data={"a": np.ones((4, 1))})},
+        r"lower data of 3 agents: \w+ there, \w+ here at agent 0",
+    ),
     "formula": (
         {"problem": lambda: make(lower=lambda x, y, batch: lower(x, jnp.sin(y), batch))},
         r"lower loss: formula \w+ there, formula \w+ here",
@@ -520,7 +528,7 @@ OTHER_RUNS = {
         {"problem": lambda: make(upper=partial(upper, scale=0.5 + 1e-15))},
         r"upper loss: formula \w+ there, formula \w+ here",
     ),
-    "start": ({"problem": lambda: make(x0=jnp.zeros(2))}, r"start: \w+ there, \w+ here"),
+    "start": ({"problem": lambda: make(x0=jnp.zeros(2))}, r"start of 4 agents: \w+ there, \w+ here at agent 0"),
     "drawing": ({"problem": lambda: make(sample=first_rows)}, r"sampling: sample_rows there, first_rows \w+ here"),
     "weights": ({"topology": hg.ring(4, 0.4)}, r"graph: 4 agents, 4 edges, \w+ there, 4 agents, 4 edges, \w+ here"),
     "edges": ({"topology": hg.complete(4)}, r"graph: 4 agents, 4 edges, \w+ there, 4 agents, 6 edges, \w+ here"),
@@ -534,7 +542,9 @@ OTHER_RUNS = {
 def test_a_checkpoint_of_another_run_is_refused_by_what_differs(run, saved, changed, message):
     changed = {name: value() if name == "problem" else value for name, value in changed.items()}
     before = {path: path.read_bytes() for path in saved.iterdir()}
-    with pytest.raises(hg.CheckpointMismatch, match=r"(?s)step-0000000005\.npz belongs to another run.*" + message):
+    with pytest.raises(
+        hg.CheckpointMismatch, match=r"(?s)step-0000000005\.0-of-1\.npz belongs to another run.*" + message
+    ):
         run(checkpoint=saved, **changed)
     assert {path: path.read_bytes() for path in saved.iterdir()} == before
 
@@ -613,5 +623,5 @@ def test_a_checkpoint_of_another_format_is_refused(run, saved):
         np.savez(file, **(arrays | {"manifest": np.array(json.dumps(manifest))}))
         digest = hashlib.sha256(file.read_bytes()).hexdigest()
         file.with_name(f"{file.name}.sha256").write_text(digest)
-    with pytest.raises(hg.CheckpointMismatch, match="has format 99; this version of hypergossip reads 1"):
+    with pytest.raises(hg.CheckpointMismatch, match="has format 99; this version of hypergossip reads 2"):
         run(checkpoint=saved)

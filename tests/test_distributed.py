@@ -66,8 +66,8 @@ PROGRAM = """
 import jax, jax.numpy as jnp, hypergossip as hg
 backend, topology = hg.Distributed(), hg.ring(16)
 mix = backend.parallel(lambda v, common: (backend.exchange(topology)(v), None))
-step = jax.jit(lambda v: mix(backend.place(v), None)[0])
-print(step.lower(jnp.zeros((16, 5))).compile().as_text())
+step = jax.jit(lambda v: mix(v, None)[0])
+print(step.lower(backend.place(jnp.zeros((16, 5)))).compile().as_text())
 """
 
 

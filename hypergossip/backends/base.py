@@ -33,7 +33,26 @@ class Backend(eqx.Module):
 
     @abstractmethod
     def place(self, own: PyTree) -> PyTree:
-        """Arrays with an agents' axis in front, where the agents are."""
+        """Arrays with an axis of this process's agents in front, where the agents are: an axis of all agents."""
+
+    @abstractmethod
+    def here(self, own: PyTree) -> PyTree:
+        """Of arrays with an axis of all agents in front, the part of this process's agents."""
+
+    @abstractmethod
+    def share(self, common: PyTree) -> PyTree:
+        """Arrays that are the same in every process, where the agents are; what is no array stays as it is."""
+
+    @abstractmethod
+    def agents(self, n: int) -> range:
+        """Those of n agents that this process has; its part of the data is theirs."""
+
+    @abstractmethod
+    def processes(self) -> tuple[int, ...]:
+        """The processes over which the agents lie, this one among them."""
+
+    def connect(self) -> None:
+        """Makes the connections between processes, while all of them are known to be here."""
 
     def check(self, n: int) -> None:
         """Refuses a number of agents that this backend cannot hold."""

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -25,13 +26,16 @@ _DEVICES = "devices"
 
 
 class Distributed(Backend):
-    """Agents over devices: `shard_map` over the devices, `vmap` over the agents of each.
+    """Agents over devices and processes: `shard_map` over the devices, `vmap` over the agents of each.
 
     Agents lie in blocks of equal size, in their order. `mix` is a product with the block's part of
     W, and one partial permutation of the devices for every round in which values cross from one to
     another. What an agent says to several neighbours on one device goes there once.
 
-    `devices`: all of this process if not given.
+    In a run over several processes (`hypergossip launch`) every process has the agents of its own
+    devices, `agents(n)`, gives their data to its `hg.Problem`, and gets their x and y.
+
+    `devices`: all of this process, or of all processes that run together, if not given.
     """
 
     mesh: Mesh = eqx.field(static=True)
@@ -42,6 +46,7 @@ class Distributed(Backend):
             raise TypeError(f"devices is {devices!r}; expected a list of JAX's devices, such as jax.devices()[:4].")
         if len(set(chosen)) < len(chosen):
             raise ValueError(f"devices names a device twice: {devices!r}; expected different ones.")
+        _check_processes([device.process_index for device in chosen])
         self.mesh = Mesh(np.array(chosen), (_DEVICES,))
 
     @property
@@ -49,13 +54,27 @@ class Distributed(Backend):
         """How many."""
         return self.mesh.size
 
+    def processes(self) -> tuple[int, ...]:
+        return tuple(dict.fromkeys(device.process_index for device in self.mesh.devices))
+
+    def agents(self, n: int) -> range:
+        self.check(n)
+        here = [device.process_index == jax.process_index() for device in self.mesh.devices]
+        size, first = n // self.devices, here.index(True)
+        return range(first * size, (first + sum(here)) * size)
+
     def check(self, n: int) -> None:
-        if n % self.devices:
-            fitting = max(d for d in range(1, self.devices + 1) if n % d == 0)
-            raise ValueError(
-                f"There are {n} agents and {self.devices} devices; expected a multiple, as every device has as many "
-                f"agents. Choose devices: hg.Distributed(jax.devices()[:{fitting}])."
-            )
+        if n % self.devices == 0:
+            return
+        fitting = max(d for d in range(1, self.devices + 1) if n % d == 0)
+        if (processes := len(self.processes())) > 1:
+            advice = f"They are those of {processes} processes; start as many that devices and agents fit."
+        else:
+            advice = f"Choose devices: hg.Distributed(jax.devices()[:{fitting}])."
+        raise ValueError(
+            f"There are {n} agents and {self.devices} devices; expected a multiple, as every device has as many "
+            f"agents. {advice}"
+        )
 
     def axes(self, n: int) -> dict[str, int]:
         return {AXIS: n // self.devices, _DEVICES: self.devices}
@@ -70,7 +89,53 @@ class Distributed(Backend):
         return jax.shard_map(of_block, mesh=self.mesh, in_specs=specs, out_specs=specs, check_vma=False)
 
     def place(self, own: PyTree) -> PyTree:
-        return jax.device_put(own, NamedSharding(self.mesh, PartitionSpec(_DEVICES)))
+        def placed(leaf: Array) -> Array:
+            n = len(leaf) // len(self.mesh.local_devices) * self.devices
+            return jax.make_array_from_process_local_data(by_block, np.asarray(leaf), (n, *leaf.shape[1:]))
+
+        by_block = NamedSharding(self.mesh, PartitionSpec(_DEVICES))
+        return jax.tree.map(placed, own)
+
+    def connect(self) -> None:
+        # JAX's runtime on CPUs bears with processes that come late to an exchange, but not, by more than 30
+        # seconds, to the first: that must not be the one behind the compilation of the run.
+        ones, specs = self.place(jnp.ones(len(self.mesh.local_devices))), PartitionSpec(_DEVICES)
+        total = jax.shard_map(
+            lambda v: lax.psum(v, _DEVICES), mesh=self.mesh, in_specs=specs, out_specs=PartitionSpec()
+        )
+        jax.block_until_ready(jax.jit(total)(ones))
+
+    def here(self, own: PyTree) -> PyTree:
+        def blocks(leaf: Array) -> Array:
+            if not leaf.size:  # an empty array lies anywhere
+                return leaf[: len(leaf) // self.devices * len(self.mesh.local_devices)]
+            if leaf.is_fully_addressable:
+                return leaf
+            shards = sorted(leaf.addressable_shards, key=lambda shard: shard.index[0].start)
+            return jnp.asarray(np.concatenate([shard.data for shard in shards]))
+
+        return jax.tree.map(blocks, own)
+
+    def share(self, common: PyTree) -> PyTree:
+        def shared(leaf: Array) -> Array:
+            return jax.make_array_from_process_local_data(everywhere, np.asarray(leaf), leaf.shape)
+
+        everywhere = NamedSharding(self.mesh, PartitionSpec())
+        arrays, others = eqx.partition(common, eqx.is_array)
+        return eqx.combine(jax.tree.map(shared, arrays), others)
+
+
+def _check_processes(of_devices: list[int]) -> None:
+    """Every process's devices stand next to each other, this one's among them."""
+    if jax.process_index() not in of_devices:
+        raise ValueError(
+            f"None of the devices belongs to this process, {jax.process_index()}; expected some of every process."
+        )
+    changes = sum(one != other for one, other in pairwise(of_devices))
+    if changes >= len(set(of_devices)):
+        raise ValueError(
+            f"The devices belong to the processes {of_devices}; expected those of one process next to each other."
+        )
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,18 @@ class Simulated(Backend):
     def place(self, own: PyTree) -> PyTree:
         return own
 
+    def here(self, own: PyTree) -> PyTree:
+        return own
+
+    def share(self, common: PyTree) -> PyTree:
+        return common
+
+    def agents(self, n: int) -> range:
+        return range(n)
+
+    def processes(self) -> tuple[int, ...]:
+        return (jax.process_index(),)
+
 
 @dataclass(frozen=True)
 class _Dense:
