@@ -102,8 +102,10 @@ def test_gpus_are_split_evenly(tmp_path, monkeypatch):
     for name in ("nvidia0", "nvidia1", "nvidia2", "nvidia10", "nvidiactl", "nvidia-uvm"):
         (tmp_path / name).touch()
     name = "CUDA_VISIBLE_DEVICES"
-    assert gpus.split(2, {}, tmp_path) == [{name: "0,1"}, {name: "2,10"}]
-    assert gpus.split(2, {name: "7, 3"}, tmp_path) == [{name: "7"}, {name: "3"}]
+    here = {"NCCL_SOCKET_IFNAME": "lo"}
+    assert gpus.split(2, {}, tmp_path) == [{name: "0,1", **here}, {name: "2,10", **here}]
+    chosen = {name: "7, 3", "NCCL_SOCKET_IFNAME": "eth0"}
+    assert gpus.split(2, chosen, tmp_path) == [{name: "7"}, {name: "3"}]
     assert gpus.split(3, {name: ""}, tmp_path) == [{}, {}, {}]
     assert gpus.split(3, {"JAX_PLATFORMS": "cpu"}, tmp_path) == [{}, {}, {}]
     with pytest.raises(Refusal, match="4 GPUs cannot be split evenly among 3 processes"):
