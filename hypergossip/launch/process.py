@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -75,20 +76,17 @@ class Process:
             elif os.WIFCONTINUED(status):
                 self.stopped_at = None
             else:
-                self.life.status = self._popen.returncode = os.waitstatus_to_exitcode(status)
+                self._end(os.waitstatus_to_exitcode(status))
 
     def signal(self, number: int) -> None:
         """Sends a signal to it and to what it has started."""
         if self.life.runs:
-            try:
-                os.killpg(self._popen.pid, number)
-            except ProcessLookupError:
-                return
+            self._signal_group(number)
 
     def abandon(self) -> None:
         """Counts it as ended although the system has not ended it."""
         if self.life.runs:
-            self.life.status = self._popen.returncode = -signal.SIGKILL
+            self._end(-signal.SIGKILL)
 
     def listen(self, roster: Roster) -> bool:
         """Takes in what it tells the launcher; False at the end of the line."""
@@ -113,6 +111,15 @@ class Process:
             self.err.release()
         if self._log:
             self._log.close()
+
+    def _end(self, status: int) -> None:
+        self.life.status = self._popen.returncode = status
+        if status != 0:
+            self._signal_group(signal.SIGKILL)  # what it has started would be in the way of the next attempt
+
+    def _signal_group(self, number: int) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):  # macOS says the latter of a group of zombies
+            os.killpg(self._popen.pid, number)
 
     def _hear(self, told: dict, roster: Roster) -> None:
         event = told["event"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -53,7 +53,8 @@ def _missing(processes: Sequence[Life]) -> list[Life]:
 
 def _is_fault(process: Life) -> bool:
     assert process.status is not None
-    return process.frozen or process.late or process.status < 0 or process.status == codes.FAULT
+    external = process.frozen or process.late or process.ended_by_launcher
+    return external or process.status < 0 or process.status == codes.FAULT
 
 
 def _fault(process: Life, timeout: int, wait: int) -> str:
@@ -94,7 +95,7 @@ def _without_a_cause(processes: Sequence[Life], roster: Roster, timeout: int) ->
     return _sentence([name], "lost its connection to another process")
 
 
-def _each(processes: Sequence[Life], what, roster: Roster) -> str:
+def _each(processes: Sequence[Life], what: Callable[[Life], str], roster: Roster) -> str:
     """One sentence for all of whom the same is to be said."""
     told: dict[str, list[str]] = {}
     for process in processes:

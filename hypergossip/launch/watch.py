@@ -23,7 +23,7 @@ _CONSEQUENCES = 5.0
 _ASKED = 3.0
 """Seconds from the request to end to the end by force."""
 
-_FORCED = 30.0
+_FORCED = 10.0
 """Seconds after which a process that even force does not end is left to the system."""
 
 _LATE = 10.0
