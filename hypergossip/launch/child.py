@@ -51,7 +51,8 @@ def _run(arguments: list[str]) -> None:
     except BaseException as error:
         loss = faults.is_loss(error)
         (supervisor.losing if loss else supervisor.failed)(error)
-        sys.excepthook(type(error), error, _of_the_script(error.__traceback__))
+        traceback = _of_the_script(error.__traceback__)
+        sys.excepthook(type(error), error.with_traceback(traceback), traceback)
         _leave(codes.LOST if loss else codes.FAULT if faults.is_fault(error) else codes.ERROR)
 
 

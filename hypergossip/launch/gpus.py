@@ -22,7 +22,13 @@ def split(n: int, environment: Mapping[str, str] = os.environ, devices: Path = P
             f"{_VARIABLE}, or compute on the CPU with --devices 1."
         )
     each = len(gpus) // n
-    return [{_VARIABLE: ",".join(gpus[i * each : (i + 1) * each])} if each else {} for i in range(n)]
+    shares = [gpus[i * each : (i + 1) * each] for i in range(n)]
+    return [{_VARIABLE: ",".join(share), **_loopback(environment)} if each else {} for share in shares]
+
+
+def _loopback(environment: Mapping[str, str]) -> dict[str, str]:
+    """Keeps the GPUs' own exchanges, which NCCL makes, to this host, unless the user has chosen."""
+    return {} if "NCCL_SOCKET_IFNAME" in environment else {"NCCL_SOCKET_IFNAME": "lo"}
 
 
 def _visible(environment: Mapping[str, str], devices: Path) -> list[str]:

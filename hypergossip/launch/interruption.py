@@ -36,7 +36,11 @@ class Interruption:
         if self.caught is not None:
             self._tell(signal.SIGTERM)
 
-    def _take(self, number: int, _: FrameType | None) -> None:
+    def nobody_reads(self) -> None:
+        """The terminal, or what stands after a pipe, is gone."""
+        self._take(signal.SIGPIPE)
+
+    def _take(self, number: int, _: FrameType | None = None) -> None:
         first = self.caught is None
         if first:
             self.caught = number

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from signal import SIGPIPE
 
 from ..processes import Place, addresses, runtime
 from . import gpus
 from .interruption import Interruption
 from .options import LOOPBACK, Options, Refusal, check
-from .output import say
+from .output import Terminal, say
 from .process import Process
 from .roster import Roster
 from .verdict import Verdict, judge
@@ -45,7 +47,8 @@ class Launcher:
             while True:
                 verdict = self._attempt()
                 if (signal := self._interruption.caught) is not None:
-                    say("Interrupted; all processes are ended.")
+                    gone = "Nobody reads the output any more" if signal == SIGPIPE else "Interrupted"
+                    say(f"{gone}; all processes are ended.")
                     return 128 + signal
                 if not self._goes_on(verdict):
                     return verdict.status
@@ -59,17 +62,18 @@ class Launcher:
             places = [replace(place, coordinator=coordinator) for place in places]
         processes = self._start(places, roster)
         Watch(processes, roster, self._interruption, options.timeout, left, self._say_what_is_waited_for).run()
-        if any(process.joined for process in processes):
+        if any(process.life.joined for process in processes):
             self._apart_since, self._said_so = time.monotonic(), False
-        return judge(processes, roster, options.timeout, options.wait)
+        return judge([process.life for process in processes], roster, options.timeout, options.wait)
 
     def _start(self, places: Sequence[Place], roster: Roster) -> list[Process]:
         command = [str(self._options.script), *self._options.arguments]
+        gone = self._interruption.nobody_reads
+        terminals = Terminal(sys.stdout, gone), Terminal(sys.stderr, gone)
         processes = []
         for place, more in zip(places, self._more, strict=True):
-            number = place.process or 0
-            roster.add_own(number)
-            processes.append(Process(place, number, command, more, self._options.logs))
+            processes.append(Process(place, command, more, self._options.logs, terminals))
+            roster.add_own(processes[-1].life.number)
         return processes
 
     def _goes_on(self, verdict: Verdict) -> bool:
@@ -79,7 +83,7 @@ class Launcher:
         if verdict.kind == "fault":
             return self._starts_again()
         if verdict.kind == "own":
-            say("The same would happen again, so nothing is started again.")
+            say("It would end in the same way again, so nothing is started again.")
         elif verdict.kind == "apart":
             return self._tries_to_meet_again(verdict.sentence)
         return False
@@ -87,8 +91,8 @@ class Launcher:
     def _starts_again(self) -> bool:
         restarts = self._options.restarts
         if self._restarts == restarts:
-            none = f"All {restarts} restarts are used up." if restarts else "No restarts were asked for (--restarts)."
-            say(f"{none} Run the same command again to go on from the last complete checkpoint.")
+            again = "Run the same command again to go on from the last complete checkpoint"
+            say(f"{again}; --restarts 3 would do so by itself." if not restarts else f"No restart is left. {again}.")
             return False
         self._restarts += 1
         say(f"Starting again from the last complete checkpoint: restart {self._restarts} of {restarts}.")

@@ -6,8 +6,9 @@ import contextlib
 import os
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO, TextIO
 
 from . import noise
 
@@ -40,10 +41,28 @@ class Log:
         self._file.close()
 
 
+class Terminal:
+    """The launcher's own standard output or error, where lines of all processes go."""
+
+    def __init__(self, file: TextIO, gone: Callable[[], None]):
+        self._file, self._gone = file, gone
+
+    def write(self, line: bytes) -> None:
+        """Writes a line at once; where nobody reads any more, as after `| head`, says so to the launcher."""
+        try:
+            self._file.buffer.write(line)
+            self._file.flush()
+        except OSError:
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, self._file.fileno())  # or Python would try again at its end, and complain
+            os.close(nowhere)
+            self._gone()
+
+
 class Stream:
     """Standard output or standard error of one process, on its way to the terminal or to a log."""
 
-    def __init__(self, source: BinaryIO, target: BinaryIO, prefix: str, log: Log | None, withholds: bool):
+    def __init__(self, source: IO[bytes], target: Terminal, prefix: str, log: Log | None, withholds: bool):
         self.source = source
         """The reading end of the pipe."""
         self._target, self._prefix, self._log, self._withholds = target, prefix.encode(), log, withholds
@@ -107,7 +126,6 @@ class Stream:
     def _show(self, line: bytes) -> None:
         if self._log is None:
             self._target.write(self._prefix + line + b"\n")
-            self._target.flush()
 
 
 def say(sentence: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -9,36 +10,32 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ..processes import Place, supervisor
-from . import codes, noise
-from .output import Log, Stream
+from .life import Life
+from .output import Log, Stream, Terminal
 from .roster import Roster
 
 
 class Process:
     """A running or ended process. It leads a session of its own, so that the terminal's Ctrl-C does not reach it."""
 
-    def __init__(self, place: Place, number: int, command: Sequence[str], more: dict[str, str], logs: Path | None):
-        self.number = number
-        self._began = time.monotonic()
-        self.joined = False
-        self.lost: str | None = None
-        """What it said of a connection that broke."""
-        self.error: str | None = None
-        """Its own error, in a line."""
-        self.status: int | None = None
-        """How it ended: an exit status, or a signal's number below zero."""
-        self.ended_by_launcher = False
+    def __init__(
+        self,
+        place: Place,
+        command: Sequence[str],
+        more: Mapping[str, str],
+        logs: Path | None,
+        terminals: tuple[Terminal, Terminal],
+    ):
+        self.life = Life(place.process or 0)
+        """What it has told, and how it has ended."""
         self.stopped_at: float | None = None
         """Since when it has been stopped by a signal."""
-        self.frozen = False
-        """It was stopped for longer than is borne."""
-        self.late = False
-        """It has not found the others in the time given."""
-        self._log = Log(logs, number) if logs else None
+        self._began = time.monotonic()
+        self._log = Log(logs, self.life.number) if logs else None
         self.line, theirs = socket.socketpair()
         self.line.setblocking(False)
         environment = {**os.environ, **more, **place.environment(), supervisor.VARIABLE: str(theirs.fileno())}
@@ -55,41 +52,10 @@ class Process:
             )
         assert self._popen.stdout is not None
         assert self._popen.stderr is not None
-        prefix = f"[{number}] "
-        self.out = Stream(self._popen.stdout, sys.stdout.buffer, prefix, self._log, withholds=False)  # pyright: ignore
-        self.err = Stream(self._popen.stderr, sys.stderr.buffer, prefix, self._log, withholds=True)  # pyright: ignore
+        prefix = f"[{self.life.number}] "
+        self.out = Stream(self._popen.stdout, terminals[0], prefix, self._log, withholds=False)
+        self.err = Stream(self._popen.stderr, terminals[1], prefix, self._log, withholds=True)
         self._told = b""
-
-    @property
-    def runs(self) -> bool:
-        """Whether it has not ended."""
-        return self.status is None
-
-    @property
-    def is_a_consequence(self) -> bool:
-        """Whether its end, or what it is about to end with, comes from another process."""
-        return self.lost is not None or self.status == codes.LOST or self.was_aborted
-
-    @property
-    def was_aborted(self) -> bool:
-        """Whether the runtime ended it because of another process."""
-        return self.status == -signal.SIGABRT and noise.is_abort(self.err.held)
-
-    @property
-    def never_met(self) -> bool:
-        """Whether it ended without having found the others."""
-        return not self.joined and (self.status == codes.APART or self.was_aborted)
-
-    @property
-    def is_a_cause(self) -> bool:
-        """Whether it is in trouble for a reason of its own."""
-        ended = self.status not in (None, 0) and not self.ended_by_launcher
-        return self.frozen or self.late or (ended and not self.is_a_consequence and not self.never_met)
-
-    @property
-    def is_in_trouble(self) -> bool:
-        """Whether the run cannot go on as it is."""
-        return self.is_a_cause or self.is_a_consequence or self.never_met
 
     def age(self) -> float:
         """Seconds since it was started."""
@@ -101,7 +67,7 @@ class Process:
 
     def poll(self) -> None:
         """Sees whether it has ended, been stopped or been continued."""
-        while self.runs:
+        while self.life.runs:
             pid, status = os.waitpid(self._popen.pid, os.WNOHANG | os.WUNTRACED | os.WCONTINUED)
             if pid == 0:
                 return
@@ -110,20 +76,17 @@ class Process:
             elif os.WIFCONTINUED(status):
                 self.stopped_at = None
             else:
-                self.status = self._popen.returncode = os.waitstatus_to_exitcode(status)
+                self._end(os.waitstatus_to_exitcode(status))
 
     def signal(self, number: int) -> None:
         """Sends a signal to it and to what it has started."""
-        if self.runs:
-            try:
-                os.killpg(self._popen.pid, number)
-            except ProcessLookupError:
-                return
+        if self.life.runs:
+            self._signal_group(number)
 
     def abandon(self) -> None:
         """Counts it as ended although the system has not ended it."""
-        if self.runs:
-            self.status = self._popen.returncode = -signal.SIGKILL
+        if self.life.runs:
+            self._end(-signal.SIGKILL)
 
     def listen(self, roster: Roster) -> bool:
         """Takes in what it tells the launcher; False at the end of the line."""
@@ -143,18 +106,28 @@ class Process:
         self.line.close()
         self.out.drain()
         self.err.drain()
-        if not self.is_a_consequence and not self.ended_by_launcher:
+        self.life.held = self.err.held
+        if not self.life.is_a_consequence and not self.life.ended_by_launcher:
             self.err.release()
         if self._log:
             self._log.close()
 
+    def _end(self, status: int) -> None:
+        self.life.status = self._popen.returncode = status
+        if status != 0:
+            self._signal_group(signal.SIGKILL)  # what it has started would be in the way of the next attempt
+
+    def _signal_group(self, number: int) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):  # macOS says the latter of a group of zombies
+            os.killpg(self._popen.pid, number)
+
     def _hear(self, told: dict, roster: Roster) -> None:
         event = told["event"]
         if event == "failed":
-            self.error = told["error"]
+            self.life.error = told["error"]
         elif event == "lost":
-            self.lost = told["error"]
+            self.life.lost = told["error"]
             self.err.hold()
         else:
-            self.joined = True
+            self.life.joined = True
             roster.learn(told["processes"])

@@ -19,10 +19,11 @@ class Roster:
         self._hosts[process] = socket.gethostname()
 
     def learn(self, processes: Iterable[Mapping]) -> None:
-        """What the processes told: {"process", "host"}, and "address" or "agents"."""
+        """What the processes told: {"process"}, and any of "host", "address" and "agents"."""
         for told in processes:
             process = int(told["process"])
-            self._hosts[process] = str(told["host"])
+            if "host" in told:
+                self._hosts[process] = str(told["host"])
             if "address" in told:
                 self._addresses[process] = str(told["address"])
             if "agents" in told:

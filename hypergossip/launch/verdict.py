@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from . import codes, noise
-from .process import Process
+from .life import Life
 from .roster import Roster
 
 
@@ -24,11 +24,12 @@ class Verdict:
     """What the launcher ends with, if this is the end."""
 
 
-def judge(processes: Sequence[Process], roster: Roster, timeout: int, wait: int) -> Verdict:
+def judge(processes: Sequence[Life], roster: Roster, timeout: int, wait: int) -> Verdict:
     """Looks for the process that ended for a reason of its own; the others' ends follow from it."""
     if all(process.status == 0 for process in processes):
         return Verdict("done")
-    causes = [process for process in processes if process.is_a_cause]
+    missing = _missing(processes)
+    causes = [process for process in processes if process.is_a_cause or process in missing]
     faults = [process for process in causes if _is_fault(process)]
     if faults:
         return Verdict("fault", _each(faults, lambda p: _fault(p, timeout, wait), roster), codes.FAULT)
@@ -37,42 +38,50 @@ def judge(processes: Sequence[Process], roster: Roster, timeout: int, wait: int)
     if any(process.never_met for process in processes):
         reasons = [process.error for process in processes if process.error]
         return Verdict("apart", reasons[0] if reasons else "", codes.APART)
+    done = [process for process in processes if process.status == 0]
+    if done and len(processes) > 1:
+        return Verdict("own", _each(done, lambda _: "ended while others still needed it", roster), codes.ERROR)
     return Verdict("fault", _without_a_cause(processes, roster, timeout), codes.FAULT)
 
 
-def _is_fault(process: Process) -> bool:
+def _missing(processes: Sequence[Life]) -> list[Life]:
+    """Those for whom others on this host have waited in vain."""
+    if not any(process.never_met for process in processes):
+        return []
+    return [process for process in processes if process.ended_by_launcher and not process.joined]
+
+
+def _is_fault(process: Life) -> bool:
     assert process.status is not None
-    return process.frozen or process.late or process.status < 0 or process.status == codes.FAULT
+    external = process.frozen or process.late or process.ended_by_launcher
+    return external or process.status < 0 or process.status == codes.FAULT
 
 
-def _fault(process: Process, timeout: int, wait: int) -> str:
+def _fault(process: Life, timeout: int, wait: int) -> str:
     assert process.status is not None
     if process.frozen:
         return f"has not answered for {timeout} seconds; it is ended"
-    if process.late:
+    if process.late or process.ended_by_launcher:
         return f"has not found the others within {wait} seconds; it is ended"
     if process.status < 0:
         return f"was killed by signal {-process.status} ({_signal(-process.status)})"
     return f"failed ({process.error})" if process.error else f"failed (status {process.status})"
 
 
-def _own(process: Process) -> str:
+def _own(process: Life) -> str:
     if process.error:
         return f"ended with an error of the script's own ({process.error})"
     return f"was ended by the script with status {process.status}"
 
 
-def _without_a_cause(processes: Sequence[Process], roster: Roster, timeout: int) -> str:
+def _without_a_cause(processes: Sequence[Life], roster: Roster, timeout: int) -> str:
     """No process here has a reason of its own: what the runtime told, and who was left over, must say it."""
     local = len(processes) > 1
-    told = "\n".join([p.err.held for p in processes] + [p.lost for p in processes if p.lost])
+    told = "\n".join([p.held for p in processes] + [p.lost for p in processes if p.lost])
     ended = "; it is ended" if local else ""
     silent = noise.silent(told) or [p.number for p in processes if local and p.ended_by_launcher and p.lost is None]
     if silent and any(process.was_aborted for process in processes):
         return _sentence([roster.name(number) for number in silent], f"has not answered for {timeout} seconds{ended}")
-    done = [process for process in processes if process.status == 0]
-    if done:
-        return _each(done, lambda _: "ended while others still exchanged values with it", roster)
     name = roster.name(processes[0].number)
     address = noise.peer(told)
     there = roster.at(address) if address else []
@@ -86,7 +95,7 @@ def _without_a_cause(processes: Sequence[Process], roster: Roster, timeout: int)
     return _sentence([name], "lost its connection to another process")
 
 
-def _each(processes: Sequence[Process], what, roster: Roster) -> str:
+def _each(processes: Sequence[Life], what: Callable[[Life], str], roster: Roster) -> str:
     """One sentence for all of whom the same is to be said."""
     told: dict[str, list[str]] = {}
     for process in processes:

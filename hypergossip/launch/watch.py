@@ -23,7 +23,7 @@ _CONSEQUENCES = 5.0
 _ASKED = 3.0
 """Seconds from the request to end to the end by force."""
 
-_FORCED = 30.0
+_FORCED = 10.0
 """Seconds after which a process that even force does not end is left to the system."""
 
 _LATE = 10.0
@@ -54,7 +54,7 @@ class Watch:
         with self._selector:
             for process in self._processes:
                 self._listen_to(process)
-            while any(process.runs for process in self._processes):
+            while any(process.life.runs for process in self._processes):
                 self._pump()
                 for process in self._processes:
                     self._look_at(process)
@@ -75,17 +75,18 @@ class Watch:
                 self._selector.unregister(key.fileobj)
 
     def _look_at(self, process: Process) -> None:
-        if not process.runs:
+        life = process.life
+        if not life.runs:
             return
         process.poll()
-        if not process.runs:
+        if not life.runs:
             self._part_from(process)
             return
         process.err.relent()
-        if not process.joined and process.age() > _LATE:
+        if not life.joined and process.age() > _LATE:
             self._waiting()
-        process.frozen = process.frozen or process.silence() >= self._timeout
-        process.late = process.late or (not process.joined and process.age() > self._wait + 2 * _LATE)
+        life.frozen = life.frozen or process.silence() >= self._timeout
+        life.late = life.late or (not life.joined and process.age() > self._wait + 2 * _LATE)
 
     def _part_from(self, process: Process) -> None:
         registered = self._selector.get_map()
@@ -109,14 +110,14 @@ class Watch:
 
     def _cause_is_clear(self, now: float) -> bool:
         """Whether something has gone wrong, and no more is to be learnt by waiting."""
-        if not any(process.is_in_trouble for process in self._processes):
+        if not any(process.life.is_in_trouble for process in self._processes):
             return False
         self._trouble = self._trouble or now
-        known = len(self._processes) == 1 or any(process.is_a_cause for process in self._processes)
+        known = len(self._processes) == 1 or any(process.life.is_a_cause for process in self._processes)
         return now - self._trouble >= (_SETTLE if known else _CONSEQUENCES)
 
     def _ask(self) -> None:
         for process in self._processes:
-            if process.runs:
-                process.ended_by_launcher = True
+            if process.life.runs:
+                process.life.ended_by_launcher = True
                 process.signal(signal.SIGKILL if process.stopped_at is not None else signal.SIGTERM)

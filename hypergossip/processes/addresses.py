@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import time
 
 
 def split(address: str) -> tuple[str, int]:
@@ -34,6 +35,20 @@ def facing(host: str, port: int) -> str:
     with socket.socket(kind, socket.SOCK_DGRAM) as probe:
         probe.connect(target)
         return str(probe.getsockname()[0])
+
+
+def answers(host: str, port: int, seconds: float) -> bool:
+    """Whether anyone takes a connection there, within a time."""
+    end = time.monotonic() + seconds
+    while True:
+        try:
+            socket.create_connection((host, port), timeout=2).close()
+        except OSError:
+            if time.monotonic() > end:
+                return False
+            time.sleep(0.2)
+        else:
+            return True
 
 
 def is_here(address: str) -> bool:

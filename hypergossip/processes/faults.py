@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from .. import errors
+from ..errors import ProcessLost
 
 _LOST = re.compile(r"\bGloo\b|\bNCCL\b|CoordinationService|coordination service|Barrier timed out")
 """How JAX's runtime speaks of processes that do not answer; the classes of these errors are too general to tell."""
@@ -16,8 +16,7 @@ _PROGRAMS_OWN = (FileNotFoundError, FileExistsError, IsADirectoryError, NotADire
 
 def is_loss(error: BaseException) -> bool:
     """Whether an error, or what it was raised from, says that another process cannot be reached."""
-    named = getattr(errors, "ProcessLost", ())
-    return any(isinstance(one, named) or (_is_jaxs(one) and _LOST.search(str(one))) for one in _causes(error))
+    return any(isinstance(one, ProcessLost) or (_is_jaxs(one) and _LOST.search(str(one))) for one in _causes(error))
 
 
 def is_fault(error: BaseException) -> bool:

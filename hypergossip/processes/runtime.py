@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import time
 import warnings
 from dataclasses import replace
 
@@ -36,6 +37,8 @@ def join(place: Place) -> list[dict]:
         place, local_devices = _detected(place)
     assert place.coordinator is not None
     host, port = addresses.split(place.coordinator)
+    if place.process != 0:
+        place = _after_the_coordinator(place, host, port)
     listen = place.listen or (addresses.numeric(host) if place.process == 0 else addresses.facing(host, port))
     _configure(place, host)
     jax.distributed.initialize(
@@ -77,6 +80,14 @@ def _detected(place: Place) -> tuple[Place, list[int] | None]:
         local_devices = None  # the user's own choice, which JAX reads itself
     found = replace(place, coordinator=coordinator, processes=processes, process=process)
     return found, None if local_devices is None else list(local_devices)
+
+
+def _after_the_coordinator(place: Place, host: str, port: int) -> Place:
+    """Waits until the coordinator is there; JAX would ask it ever more rarely, up to two minutes apart."""
+    began = time.monotonic()
+    if not addresses.answers(host, port, place.wait):
+        raise TimeoutError(f"nobody answers at {place.coordinator}")
+    return replace(place, wait=max(1, round(place.wait - (time.monotonic() - began))))
 
 
 def _configure(place: Place, host: str) -> None:
