@@ -26,6 +26,17 @@ def test_the_readmes_first_problem_is_solved_and_its_output_is_there(capsys):
     assert "bytes per outer iteration" in printed
 
 
+def test_the_script_for_several_processes_runs_in_one(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names: dict = {}
+    (script,) = _blocks("docs/distributed.md")
+    exec(script, names)
+    losses = names["trace"].metrics["upper_loss"]
+    assert losses[-1] < 0.8 * losses[0]
+    assert names["trace"].agents == range(20)
+    assert sorted(path.name for path in (tmp_path / "runs" / "ring").glob("*.npz"))[-1] == "step-0000000100.0-of-1.npz"
+
+
 def test_what_the_readme_goes_on_with_runs_and_does_what_it_says(capsys):
     names: dict = {}
     first, *others = _blocks("README.md")
