@@ -117,7 +117,7 @@ def test_a_second_signal_ends_a_process_that_does_not_want_to_end(tmp_path):
         run.wait_for("no")
         run.process.send_signal(signal.SIGTERM)
         assert run.end() == 143
-    assert not any(map(runs, processes))
+    assert wait_until(lambda: not any(map(runs, processes)))
 
 
 def test_a_process_that_dies_before_the_meeting_is_named(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Sequence
 from types import FrameType
@@ -41,10 +42,12 @@ class Interruption:
         self._take(signal.SIGPIPE)
 
     def _take(self, number: int, _: FrameType | None = None) -> None:
-        first = self.caught is None
-        if first:
+        if self.caught is None:
             self.caught = number
-        self._tell(signal.SIGTERM if first else signal.SIGKILL)
+            self._tell(signal.SIGTERM)
+        elif number != signal.SIGPIPE:
+            self._tell(signal.SIGKILL)
+            os._exit(128 + self.caught)  # the launcher itself may hang in a line that nobody reads
 
     def _tell(self, number: int) -> None:
         for process in self._processes:
