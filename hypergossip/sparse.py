@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -51,7 +52,7 @@ class SparseRows(eqx.Module):
         value = jnp.where(slot < ends[-1], self.value[source], 0)
         return SparseRows(value, self.column[source], row, ends, self.columns, self.longest[: len(chosen)])
 
-    def padded(self, rows: int, extents: Sequence[tuple[int, Sequence[int]]]) -> SparseRows:
+    def padded(self, rows: int, extents: Sequence[Sequence[Any]]) -> SparseRows:
         """All agents' rows, padded to more rows and to the furthest of several (non-zeros, longest)."""
         nonzeros = max(count for count, _ in extents)
         longest = np.max([[*one, *[one[-1]] * (rows - len(one))] for _, one in extents], axis=0)
