@@ -37,7 +37,7 @@ def largest_start(problem: Problem, meeting: Meeting) -> float:
 
 def what_must_agree(problem: Problem, run: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
     """`run` is the run's identity, `settings` what else it was called with."""
-    start = variables_of(jax.tree.map(lambda leaf: leaf[0], (problem.x0, problem.y0)))
+    start = jax.tree.map(lambda leaf: leaf[0], variables_of((problem.x0, problem.y0)))
     return {
         **{f"the release of {name}": metadata.version(name) for name in ("hypergossip", "jax", "jaxlib")},
         "jax_enable_x64": bool(jax.config.read("jax_enable_x64")),

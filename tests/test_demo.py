@@ -145,7 +145,7 @@ def test_the_letter_diverges_at_once():
 
 def _outcome(*norms, converged=1.0, diverged=None):
     metrics = {METRIC: np.array(norms, float), f"{METRIC}.converged": np.full(len(norms), converged)}
-    trace = hg.Trace(None, None, (False,), metrics, {}, None, lambda: hg.Communication({}, ()))
+    trace = hg.Trace(*[None] * 4, metrics, {}, None, range(0), lambda: hg.Communication({}, ()))
     return Outcome(trace, hg.Diverged(1, diverged, "y", "Advice.") if diverged else None)
 
 

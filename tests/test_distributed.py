@@ -38,6 +38,17 @@ def test_every_algorithm_gives_the_same_numbers_over_devices(apart, name):
     assert found < 1e-10
 
 
+@pytest.mark.parametrize("processes", [2, 4])
+def test_algorithms_give_the_same_numbers_over_processes(processes):
+    """Some of them on two, others on four; all on all graphs by hand, see on_devices.py."""
+    launch = ["-m", "hypergossip.cli", "launch", "-n", processes, "--devices", 8 // processes]
+    every = ["on_devices.py", processes // 2, 4]
+    (found,) = re.findall(r"^\[0\] ({.*})$", on_eight_devices(*launch, *every), re.MULTILINE)
+    apart = json.loads(found)
+    assert [name for name in NAMES for case in apart if case.startswith(f"{name} ")] == NAMES[processes // 2 :: 4]
+    assert max(apart.values()) < 1e-10
+
+
 TOPOLOGIES = [hg.ring(12), hg.star(12), hg.torus(3, 4), hg.erdos_renyi(12, 0.4, seed=3), hg.complete(12), hg.path(12)]
 
 

@@ -22,9 +22,8 @@ SMALL = ("fig1a", "fig1b", "fig2a", "fig2b", "cleaning", "rates")
 def outcome(diverged=None, **metrics):
     arrays = {name: np.array(values, float) for name, values in metrics.items()}
     count = len(next(iter(arrays.values())))
-    trace = hg.Trace(
-        None, None, (False,), {"step": np.arange(count), **arrays}, {}, None, lambda: hg.Communication({}, ())
-    )
+    metrics = {"step": np.arange(count), **arrays}
+    trace = hg.Trace(*[None] * 4, metrics, {}, None, range(0), lambda: hg.Communication({}, ()))
     return Outcome(trace, hg.Diverged(1, diverged, "y", "Advice.") if diverged else None)
 
 
