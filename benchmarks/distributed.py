@@ -93,9 +93,9 @@ def _compare_iterations() -> None:
 
 
 def _rounds(times: int) -> None:
-    """Seconds of one exchange over a ring of all processes: to the right, and to the left."""
-    backend, n, found = hg.Distributed(), jax.process_count(), {}
-    exchange = backend.exchange(hg.ring(n))
+    """Seconds of one round over a ring of all processes: to the right, or to the left."""
+    backend, topology, found = hg.Distributed(), hg.ring(jax.process_count()), {}
+    exchange, rounds = backend.exchange(topology), len(topology.rounds)
     for size in SIZES:
 
         def gossip(v, common):
@@ -108,7 +108,7 @@ def _rounds(times: int) -> None:
         for _ in range(5):
             began = time.perf_counter()
             jax.block_until_ready(program(v))
-            seconds.append((time.perf_counter() - began) / times / 2)
+            seconds.append((time.perf_counter() - began) / times / rounds)
         found[size] = float(np.median(seconds))
     if jax.process_index() == 0:
         print(json.dumps(found))
