@@ -33,12 +33,11 @@ def check_arguments(
     callback: Any,
     growth_limit: Any,
 ) -> None:
-    """Refuses what `hg.run` cannot run, on the host and before anything is traced."""
+    """Refuses what `hg.run` cannot run, on the host and before anything is traced; the backend is one already."""
     order = "The order is run(algorithm, problem, topology, steps)."
     _expect(algorithm, Algorithm, "an algorithm such as hg.DBOGT(...)", order)
     _expect(problem, Problem, "an hg.Problem", order)
     _expect(topology, Topology, "a topology such as hg.ring(n)", order)
-    check_backend(backend)
     backend.check(topology.n)
     _check_agents(problem.n, topology.n, backend)
     check_count("steps", steps)

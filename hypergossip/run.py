@@ -92,7 +92,7 @@ def run(
     backend.connect()
     saved = None
     if checkpoint is not None:
-        saved = Checkpoints(checkpoint, name, identity.of_agents(problem), agents, meeting)
+        saved = meeting.each(lambda: Checkpoints(checkpoint, name, identity.of_agents(problem), agents, meeting))
     return _Host(setup, problem, topology, steps, record_every, meeting, saved, callback).run()
 
 

@@ -63,6 +63,13 @@ def processes(launcher: subprocess.Popen) -> dict[int, int]:
     return found
 
 
+def send(launcher: subprocess.Popen, which: int, signal: signal.Signals) -> None:
+    """A signal to a process; on a busy machine it may not have been started yet."""
+    while which not in (started := processes(launcher)):
+        time.sleep(0.05)
+    os.kill(started[which], signal)
+
+
 def until(launcher: subprocess.Popen, pattern: str, told: list[str]) -> bool:
     """Reads what the launcher prints until a line matches; false if it ends before."""
     for line in launcher.stdout:
@@ -101,8 +108,7 @@ def disturbed(
     """A run of which a process gets a signal after so many seconds: seconds until it is named, and what was said."""
     told: list[str] = []
     with launched(folder, name, *options) as launcher:
-        timer = threading.Timer(after, lambda: os.kill(processes(launcher)[which], by))
-        timer.start()
+        threading.Timer(after, send, (launcher, which, by)).start()
         until(launcher, f"Process {which}", told)
         seconds = time.monotonic()
         until(launcher, NOTHING, told)

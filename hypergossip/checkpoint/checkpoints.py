@@ -87,25 +87,20 @@ class Checkpoints:
             if not in_all:
                 return None
             newest = max(in_all)
-            found: list[tuple[PyTree, Records]] = []
-
-            def can_be_read(newest: _Set = newest, found: list = found) -> bool:
-                found += self._read(newest, own)
-                return bool(found)
-
-            if all(self.meeting.each(can_be_read)):
-                return newest.step, *found[0]
+            found = self.meeting.each(lambda newest=newest: self._read(newest, own))
+            if all(self.meeting.gather(bool(found))) and found:
+                return newest.step, *found
             passed.add(newest)
 
-    def _read(self, chosen: _Set, own: PyTree) -> list[tuple[PyTree, Records]]:
-        """This process's agents, from as many shards as they lie in; nothing, and a warning, where one is damaged."""
+    def _read(self, chosen: _Set, own: PyTree) -> tuple[PyTree, Records] | None:
+        """This process's agents, from as many shards as they lie in; None, and a warning, where one is damaged."""
         try:
             mine = self._covering(chosen)
             self._check_fingerprints(mine)
-            return [(self._filled(own, mine), _records(mine[0]))]
+            return self._filled(own, mine), _records(mine[0])
         except CheckpointDamaged as damage:
             announce(f"{damage} The checkpoint before it is used, if there is one.")
-            return []
+            return None
 
     def _covering(self, chosen: _Set) -> list[Shard]:
         """The shards in which this process's agents lie, in their order."""

@@ -11,12 +11,14 @@ import itertools
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 from jax._src import distributed  # the store has no public name
 
 from ..errors import ProcessLost
+
+Result = TypeVar("Result")
 
 _numbers = itertools.count()
 """Numbers the exchanges; the same in every process, as all of them make the same ones in the same order."""
@@ -65,19 +67,21 @@ class Meeting:
         """Waits until all processes are here."""
         self.gather(None)
 
-    def each(self, function: Callable[[], Any]) -> list[Any]:
-        """What `function` returns in every process; if it raises in one of them, none goes on."""
+    def each(self, function: Callable[[], Result]) -> Result:
+        """What `function` returns here; if it raises in one of the processes, none goes on."""
+        result: list[Result] = []
+        error = None
         try:
-            result, error = function(), None
+            result.append(function())
         except Exception as raised:
-            result, error = None, raised
-        found = self.gather({"result": result, "error": error and f"{type(error).__name__}: {error}"})
+            error = raised
+        told = self.gather(error and f"{type(error).__name__}: {error}")
         if error:
             raise error
-        for one, outcome in zip(self.processes, found, strict=True):
-            if outcome["error"]:
-                raise ProcessLost(f"Process {one} ends with an error, and with it the run: {outcome['error']}")
-        return [outcome["result"] for outcome in found]
+        for process, other in zip(self.processes, told, strict=True):
+            if other:
+                raise ProcessLost(f"Process {process} ends with an error, and with it the run: {other}")
+        return result[0]
 
     def _say(self, number: int, value: Any) -> None:
         store = _store()
