@@ -121,6 +121,13 @@ def test_processes_may_have_folders_of_their_own(found):
         assert all(f".{process}-of-2." in name for name in one["own folders"]["files"])
 
 
+def test_where_a_process_lacks_its_shards_nothing_begins_anew_over_the_others(found):
+    for one, left in zip(found, (4, 0), strict=True):
+        said = one["own folders"]["without one"]
+        assert re.match(r"CheckpointDamaged: The checkpoint of outer iteration 2 in .* is not all there", said)
+        assert one["own folders"]["left"] == left
+
+
 def test_a_run_goes_on_in_another_number_of_processes(found, folder):
     for one in found:
         assert one["other layouts"]["steps"] == [0, 1, 2, 3, 4, 5]

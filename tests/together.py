@@ -220,7 +220,11 @@ def own_folders():
     """Every process saves into a folder that no other sees."""
     folder = FOLDER / f"of process {HERE}"
     found = goes_on_after(lambda **changed: refusal(**changed, steps=2), checkpoint=folder)
-    return found | {"files": sorted(path.name for path in folder.iterdir())}
+    files = sorted(path.name for path in folder.iterdir())
+    Meeting.of([0, 1]).everyone()
+    if HERE == 1:
+        folder.rename(FOLDER / "elsewhere")
+    return found | {"files": files, "without one": refusal(checkpoint=folder), "left": sum(1 for _ in folder.iterdir())}
 
 
 def bitwise(one, other):

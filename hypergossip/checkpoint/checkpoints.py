@@ -75,35 +75,47 @@ class Checkpoints:
         self._forget(step)
 
     def latest(self, own: PyTree) -> tuple[int, PyTree, Records] | None:
-        """The newest checkpoint that is undamaged in all processes, as (step, own, records); None where there is none.
+        """The newest checkpoint that is whole in all processes, as (step, own, records); None where there is none.
 
         `own` is this process's part of the run's start: it gives the structure to be filled.
         """
         self._tidy()
-        passed: set[_Set] = set()
-        while True:
-            seen = self.meeting.gather(sorted({one for one, _ in self._shards()} - passed))
-            in_all = set.intersection(*({_Set(*one) for one in of_process} for of_process in seen))
-            if not in_all:
-                return None
-            newest = max(in_all)
+        here = sorted({one for one, _ in self._shards()})
+        seen = [{_Set(*one) for one in of_process} for of_process in self.meeting.gather(here)]
+        damaged: set[_Set] = set()
+        for newest in sorted(set.intersection(*seen), reverse=True):
             found = self.meeting.each(lambda newest=newest: self._read(newest, own))
-            if all(self.meeting.gather(bool(found))) and found:
+            states = self.meeting.gather(found if isinstance(found, str) else "whole")
+            if not isinstance(found, str) and set(states) == {"whole"}:
                 return newest.step, *found
-            passed.add(newest)
+            if "damaged" in states:
+                damaged.add(newest)
+        self._refuse_to_begin_anew(set.union(*seen) - damaged)
+        return None
 
-    def _read(self, chosen: _Set, own: PyTree) -> tuple[PyTree, Records] | None:
-        """This process's agents, from as many shards as they lie in; None, and a warning, where one is damaged."""
+    def _read(self, chosen: _Set, own: PyTree) -> tuple[PyTree, Records] | str:
+        """This process's agents, from as many shards as they lie in; else "damaged" (it warns), or "incomplete"."""
         try:
-            mine = self._covering(chosen)
+            if not (mine := self._covering(chosen)):
+                return "incomplete"
             self._check_fingerprints(mine)
             return self._filled(own, mine), _records(mine[0])
         except CheckpointDamaged as damage:
             announce(f"{damage} The checkpoint before it is used, if there is one.")
-            return None
+            return "damaged"
+
+    def _refuse_to_begin_anew(self, incomplete: set[_Set]) -> None:
+        """Over the last checkpoint a process may have been killed; those before it were whole, and are work."""
+        steps = sorted({one.step for one in incomplete})
+        if len(steps) > 1:
+            raise CheckpointDamaged(
+                f"The checkpoint of outer iteration {steps[-2]} in {self} is not all there: each process needs the "
+                "shards that its agents are in. Give every process the folder that has them, start as many processes "
+                "as wrote them, or use another folder to begin anew."
+            )
 
     def _covering(self, chosen: _Set) -> list[Shard]:
-        """The shards in which this process's agents lie, in their order."""
+        """The shards in which this process's agents lie, in their order; none where some are not here."""
         own = self._name(chosen.step)
         paths = [path for one, path in self._shards() if one == chosen]
         mine: list[Shard] = []
@@ -112,9 +124,7 @@ class Checkpoints:
                 mine.append(shard)
             if sum(len(_overlap(shard.agents, self.agents)) for shard in mine) == len(self.agents):
                 return sorted(mine, key=lambda shard: shard.agents.start)
-        raise CheckpointDamaged(
-            f"The checkpoint of outer iteration {chosen.step} in {self} is incomplete: not all agents are there."
-        )
+        return []
 
     def _shard(self, path: Path) -> Shard:
         """A shard of this run; one of another is refused."""
