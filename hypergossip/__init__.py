@@ -37,9 +37,9 @@ from .run import Progress, run
 from .trace import Trace
 from .analysis import Analysis, Recommendation, analyse, recommend
 from .wire import Communication, Traffic
+from .version import __version__
 from .errors import CheckpointDamaged, CheckpointMismatch, Diverged, ProcessLost, ProcessesDiffer, UnconvergedWarning
 
-__version__ = "0.1.0"
 
 __all__ = [
     "AID",
@@ -69,6 +69,7 @@ __all__ = [
     "Traffic",
     "UnconvergedWarning",
     "Witness",
+    "__version__",
     "analyse",
     "complete",
     "disagreement",

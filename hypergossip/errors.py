@@ -33,6 +33,15 @@ class ProcessesDiffer(ValueError):
 class ProcessLost(RuntimeError):
     """Another process of the run has ended, or cannot be reached."""
 
+    def __init__(self, message: str = "", process: int | None = None, reason: str = "", fault: bool = False):
+        self.process = process
+        """The process that ended with an error, where it could tell."""
+        self.reason = reason
+        """That error, in words."""
+        self.fault = fault
+        """Whether it may not come again: a full disk, say."""
+        super().__init__(message or f"Process {process} ended with an error, and with it the run: {reason}")
+
 
 class CheckpointMismatch(ValueError):
     """The checkpoint belongs to another run."""

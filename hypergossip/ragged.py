@@ -69,7 +69,8 @@ def extent(data: PyTree) -> dict[str, Any]:
 def padded_alike(data: PyTree, extents: Sequence[dict[str, Any]]) -> PyTree:
     """The data padded as far as the furthest `extent` of all processes, as if they were stacked in one."""
     alike = [one for one in extents if len(one.get("sparse", ())) == len(extent(data).get("sparse", ()))]
-    if not isinstance(data, Ragged) or len(alike) < len(extents):
+    same = all(one == extents[0] for one in extents)
+    if not isinstance(data, Ragged) or len(alike) < len(extents) or same:
         return data
     rows = max(one["rows"] for one in alike)
     of_sparse = iter(zip(*(one["sparse"] for one in alike), strict=True))

@@ -79,21 +79,33 @@ def run(
     backend = _where_to_run() if backend is None else backend
     check_backend(backend)
     meeting = Meeting.of(backend.processes())
-    given = (algorithm, problem, topology, steps, record_every, metrics, seed, backend, checkpoint, callback)
-    meeting.each(lambda: check_arguments(*given, growth_limit))
-    check_sums()
-    steps, record_every, seed = whole(steps), whole(record_every), whole(seed)
-    problem, agents = with_shapes_alike(problem, meeting), backend.agents(topology.n)
-    limit = float(growth_limit) * largest_start(problem, meeting)
-    setup = Setup.of(algorithm, problem, topology, tuple(metrics), seed, backend, limit)
-    name = identity.of_run(algorithm, problem, topology, setup.functions, seed, record_every)
-    settings = {"steps": steps, "growth_limit": growth_limit, "saved": checkpoint is not None}
-    compare(meeting, agents, what_must_agree(problem, name, settings))
-    backend.connect()
-    saved = None
-    if checkpoint is not None:
-        saved = meeting.each(lambda: Checkpoints(checkpoint, name, identity.of_agents(problem), agents, meeting))
-    return _Host(setup, problem, topology, steps, record_every, meeting, saved, callback).run()
+    with meeting.telling_errors():
+        check_arguments(
+            algorithm,
+            problem,
+            topology,
+            steps,
+            record_every,
+            metrics,
+            seed,
+            backend,
+            checkpoint,
+            callback,
+            growth_limit,
+        )
+        check_sums()
+        steps, record_every, seed, growth_limit = whole(steps), whole(record_every), whole(seed), float(growth_limit)
+        problem, agents = with_shapes_alike(problem, meeting), backend.agents(topology.n)
+        limit = growth_limit * largest_start(problem, meeting)
+        setup = Setup.of(algorithm, problem, topology, tuple(metrics), seed, backend, limit)
+        name = identity.of_run(algorithm, problem, topology, setup.functions, seed, record_every)
+        settings = {"steps": steps, "growth_limit": growth_limit, "saved": checkpoint is not None}
+        compare(meeting, agents, lambda: what_must_agree(problem, name, settings))
+        backend.connect()
+        saved = None
+        if checkpoint is not None:
+            saved = Checkpoints(checkpoint, name, identity.of_agents(problem), agents, meeting)
+        return _Host(setup, problem, topology, steps, record_every, meeting, saved, callback).run()
 
 
 def _where_to_run() -> Backend:
@@ -126,7 +138,7 @@ class _Host:
         own, _, end = jax.block_until_ready(self._call(own, k, []))  # compiles; computes nothing
         compiled = time.perf_counter()
         wanted = 1
-        while targets := self._next(k, records, self.meeting.decided(wanted)):
+        while targets := self._next(k, records, self.meeting.decided("the next chunk", wanted)):
             chunk_began = time.perf_counter()
             own, new, end = jax.block_until_ready(self._call(own, k, targets))
             all_of_chunk = _extended(records, targets, self._in_order(new))

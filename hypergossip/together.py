@@ -15,6 +15,7 @@ from .parts import variables_of
 from .problem import Problem
 from .processes import Meeting
 from .ragged import extent, padded_alike
+from .version import __version__
 
 
 def with_shapes_alike(problem: Problem, meeting: Meeting) -> Problem:
@@ -23,7 +24,7 @@ def with_shapes_alike(problem: Problem, meeting: Meeting) -> Problem:
     def data(problem: Problem) -> tuple[PyTree, PyTree]:
         return problem.upper_data, problem.lower_data
 
-    of_processes = meeting.gather([extent(one) for one in data(problem)])
+    of_processes = meeting.gather("how long the data are", [extent(one) for one in data(problem)])
     upper, lower = zip(*of_processes, strict=True)
     grown = padded_alike(problem.upper_data, upper), padded_alike(problem.lower_data, lower)
     return eqx.tree_at(data, problem, grown)
@@ -32,14 +33,16 @@ def with_shapes_alike(problem: Problem, meeting: Meeting) -> Problem:
 def largest_start(problem: Problem, meeting: Meeting) -> float:
     """The largest size of any number of any agent's start, or 1."""
     sizes = [float(jnp.abs(leaf).max()) for leaf in jax.tree.leaves(problem.flat_start()) if leaf.size]
-    return max(1.0, *meeting.gather(max(sizes)))
+    return max(1.0, *meeting.gather("how large the start is", max(sizes)))
 
 
 def what_must_agree(problem: Problem, run: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
     """`run` is the run's identity, `settings` what else it was called with."""
     start = jax.tree.map(lambda leaf: leaf[0], variables_of((problem.x0, problem.y0)))
     return {
-        **{f"the release of {name}": metadata.version(name) for name in ("hypergossip", "jax", "jaxlib")},
+        "the release of hypergossip": __version__,
+        "the release of jax": jax.__version__,
+        "the release of jaxlib": metadata.version("jaxlib"),
         "jax_enable_x64": bool(jax.config.read("jax_enable_x64")),
         **run,
         **settings,

@@ -26,7 +26,7 @@ import numpy as np
 
 HERE = Path(__file__).parent
 N = 4
-STEPS = 400
+STEPS = 250
 NOTHING = r"(?!)"
 """Matches no line: until the end."""
 

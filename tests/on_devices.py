@@ -39,7 +39,7 @@ def main(first: int = 0, every: int = 1) -> None:
     meeting, apart = Meeting.of(range(jax.process_count())), {}
     for i, (row, name, each) in enumerate(cases):
         exact = [hg.hypergradient_norm()] if i == 0 else []  # the same for all algorithms, and slow to compile
-        of_processes = meeting.gather(_apart(row, name, each, [hg.movement(), *exact]))
+        of_processes = meeting.gather(row.name, _apart(row, name, each, [hg.movement(), *exact]))
         apart[f"{row.name} {name} {each}"] = max(of_processes)
     if jax.process_index() == 0:
         print(json.dumps(apart), flush=True)

@@ -18,6 +18,7 @@ PACKAGE = Path(hg.__file__).parent
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 ORDER = (
+    "version",
     "messages",
     "precautions",
     "errors",

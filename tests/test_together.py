@@ -4,6 +4,7 @@ What happens in the processes stands in together.py.
 """
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -69,7 +70,7 @@ def test_what_one_process_cannot_run_none_does(found):
     said = [one["refusals"]["a bad argument in one"] for one in found]
     assert said[1] == "TypeError: steps is 'three'; expected a whole number."
     assert said[0].startswith(
-        "ProcessLost: Process 1 ends with an error, and with it the run: TypeError: steps is 'thr"
+        "ProcessLost: Process 1 ended with an error, and with it the run: TypeError: steps is 'thr"
     )
 
 
@@ -92,6 +93,28 @@ def test_divergence_is_told_alike_by_all(found):
     assert [one["divergence"] for one in found] == [expected, expected]
 
 
+def test_an_error_in_a_callback_of_one_process_reaches_the_other_and_they_stay_in_step(found):
+    assert found[0]["one gives up"]["said"] == "TimeoutError: time is up"
+    told = "ProcessLost: Process 0 ended with an error, and with it the run: TimeoutError: time is up"
+    assert found[1]["one gives up"]["said"] == told
+    assert all(one["one gives up"]["after it"] < 1e-12 for one in found)
+
+
+EARLY = """
+import jax, together
+if jax.process_index() == 0:
+    print(together.refusal(), flush=True)
+"""
+
+
+def test_a_process_that_ends_early_leaves_none_waiting(tmp_path):
+    script = tmp_path / "early.py"
+    script.write_text(EARLY)
+    launch = [sys.executable, "-m", "hypergossip.cli", "launch", "-n", "2", script, tmp_path]
+    done = subprocess.run(launch, capture_output=True, text=True, timeout=120, env=os.environ | {"PYTHONPATH": HERE})
+    assert "[0] ProcessLost: Process 1 has ended its script, and this one waits for it" in done.stdout
+
+
 def test_an_interrupted_run_goes_on_to_the_same_bits_from_the_last_checkpoint_that_all_have(found):
     ends = ("", ".sha256")
     shards = [f"step-000000000{k}.{process}-of-2.npz{end}" for k in (1, 2) for process in (0, 1) for end in ends]
@@ -110,7 +133,9 @@ def test_a_full_disk_of_one_process_ends_the_run_in_all_and_loses_nothing(found)
         assert one["full disk"]["same"]
         assert one["full disk"]["first step"] == 3
     assert found[1]["full disk"]["said"] == "OSError: [Errno 28] No space left on device"
-    told = "ProcessLost: Process 1 ends with an error, and with it the run: OSError: [Errno 28] No space left on device"
+    told = (
+        "ProcessLost: Process 1 ended with an error, and with it the run: OSError: [Errno 28] No space left on device"
+    )
     assert found[0]["full disk"]["said"] == told
 
 

@@ -25,6 +25,7 @@ import hypergossip as hg  # noqa: E402
 from hypergossip.processes import Meeting  # noqa: E402
 
 N = 4
+both = Meeting.of([0, 1])
 HERE = jax.process_index()
 MINE = hg.Distributed().agents(N)
 CUT = slice(MINE.start, MINE.stop)
@@ -157,6 +158,18 @@ def divergence():
     return None
 
 
+def one_gives_up():
+    """The callback of process 0 raises, and the script goes on: the other hears of it, and the next run is as always."""
+
+    def callback(progress):
+        if HERE == 0 and progress.step == 2:
+            raise TimeoutError("time is up")
+
+    said = refusal(callback=callback)
+    alone = run(problem=QUADRATIC, backend=hg.Simulated())
+    return {"said": said, "after it": apart(alone, run())}
+
+
 class Interrupted(Exception):
     """Stands for whatever ends a run from outside."""
 
@@ -172,14 +185,14 @@ def interrupted():
     unbroken = run()
     with contextlib.suppress(Interrupted):
         run(checkpoint=folder, callback=interrupt)
-    Meeting.of([0, 1]).everyone()
+    both.gather("a test")
     shards = sorted(path.name for path in folder.iterdir())
     same = [bitwise(unbroken, run(checkpoint=folder, callback=lambda progress: seen.append(progress.step)))]
-    Meeting.of([0, 1]).everyone()
+    both.gather("a test")
     if HERE == 1:
         file = folder / "step-0000000003.1-of-2.npz"
         file.write_bytes(file.read_bytes()[:-1])
-    Meeting.of([0, 1]).everyone()
+    both.gather("a test")
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         same.append(bitwise(unbroken, run(checkpoint=folder, callback=lambda progress: seen.append(progress.step))))
@@ -190,7 +203,7 @@ def goes_on_after(ending, **changed):
     """A run that something ends in its third iteration, and the same called again."""
     unbroken, seen = run(), []
     said = ending(**changed)
-    Meeting.of([0, 1]).everyone()
+    both.gather("a test")
     resumed = run(**changed, callback=lambda progress: seen.append(progress.step))
     return {"same": bitwise(unbroken, resumed), "first step": seen[0], "said": said}
 
@@ -221,7 +234,7 @@ def own_folders():
     folder = FOLDER / f"of process {HERE}"
     found = goes_on_after(lambda **changed: refusal(**changed, steps=2), checkpoint=folder)
     files = sorted(path.name for path in folder.iterdir())
-    Meeting.of([0, 1]).everyone()
+    both.gather("a test")
     if HERE == 1:
         folder.rename(FOLDER / "elsewhere")
     return found | {"files": files, "without one": refusal(checkpoint=folder), "left": sum(1 for _ in folder.iterdir())}
@@ -248,6 +261,7 @@ FINDINGS = {
     "unequal rows": unequal_rows,
     "own starts": own_starts,
     "divergence": divergence,
+    "one gives up": one_gives_up,
     "interrupted": interrupted,
     "full disk": full_disk,
     "own folders": own_folders,

@@ -99,6 +99,8 @@ class Distributed(Backend):
     def connect(self) -> None:
         # JAX's runtime on CPUs bears with processes that come late to an exchange, but not, by more than 30
         # seconds, to the first: that must not be the one behind the compilation of the run.
+        if not self.mesh.is_multi_process:
+            return
         ones, specs = self.place(jnp.ones(len(self.mesh.local_devices))), PartitionSpec(_DEVICES)
         total = jax.shard_map(
             lambda v: lax.psum(v, _DEVICES), mesh=self.mesh, in_specs=specs, out_specs=PartitionSpec()

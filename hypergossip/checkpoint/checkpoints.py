@@ -71,7 +71,7 @@ class Checkpoints:
         arrays |= {f"{_FINGERPRINT}{name}": values for name, values in self.fingerprints.items()}
         arrays |= {f"record {name}": values for name, values in records.items()}
         shard = Shard(self.folder / self._name(step), manifest, arrays)
-        self.meeting.each(lambda: shards.write(shard))
+        self.meeting.each("writing a checkpoint", lambda: shards.write(shard))
         self._forget(step)
 
     def latest(self, own: PyTree) -> tuple[int, PyTree, Records] | None:
@@ -81,11 +81,13 @@ class Checkpoints:
         """
         self._tidy()
         here = sorted({one for one, _ in self._shards()})
-        seen = [{_Set(*one) for one in of_process} for of_process in self.meeting.gather(here)]
+        seen = [
+            {_Set(*one) for one in of_process} for of_process in self.meeting.gather("which checkpoints are here", here)
+        ]
         damaged: set[_Set] = set()
         for newest in sorted(set.intersection(*seen), reverse=True):
-            found = self.meeting.each(lambda newest=newest: self._read(newest, own))
-            states = self.meeting.gather(found if isinstance(found, str) else "whole")
+            found = self._read(newest, own)
+            states = self.meeting.gather("reading a checkpoint", found if isinstance(found, str) else "whole")
             if not isinstance(found, str) and set(states) == {"whole"}:
                 return newest.step, *found
             if "damaged" in states:
@@ -122,8 +124,9 @@ class Checkpoints:
         for path in sorted(paths, key=lambda path: path.name != own):  # its own is likely to be all that it needs
             if _overlap((shard := self._shard(path)).agents, self.agents):
                 mine.append(shard)
-            if sum(len(_overlap(shard.agents, self.agents)) for shard in mine) == len(self.agents):
-                return sorted(mine, key=lambda shard: shard.agents.start)
+                mine.sort(key=lambda shard: shard.agents.start)
+            if [i for shard in mine for i in _overlap(shard.agents, self.agents)] == list(self.agents):
+                return mine
         return []
 
     def _shard(self, path: Path) -> Shard:
@@ -173,10 +176,10 @@ class Checkpoints:
         Those of later steps were found damaged, or this step would not have been computed again.
         """
         earlier = sorted({one.step for one, _ in self._shards() if one.step < step}, reverse=True)
-        for one, path in self._shards():
-            if one.step not in (step, *earlier[: _KEPT - 1]):
+        for path in self.folder.glob("step-*"):
+            match = _NAME.fullmatch(path.name.removesuffix(".sha256"))
+            if match and int(match[1]) not in (step, *earlier[: _KEPT - 1]):
                 path.unlink(missing_ok=True)
-                shards.checksum_of(path).unlink(missing_ok=True)
 
     def _tidy(self) -> None:
         """Removes what a process was killed over while it wrote; nobody writes now."""

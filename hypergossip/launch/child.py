@@ -49,8 +49,10 @@ def _run(arguments: list[str]) -> None:
     except KeyboardInterrupt:
         _leave(130)
     except BaseException as error:
-        loss = faults.is_loss(error)
-        (supervisor.losing if loss else supervisor.failed)(error)
+        if loss := faults.is_loss(error):
+            supervisor.losing(error, faults.told(error))
+        else:
+            supervisor.failed(error)
         traceback = _of_the_script(error.__traceback__)
         sys.excepthook(type(error), error.with_traceback(traceback), traceback)
         _leave(codes.LOST if loss else codes.FAULT if faults.is_fault(error) else codes.ERROR)

@@ -20,6 +20,9 @@ class Life:
     lost: str | None = None
     """What it said of a connection that broke."""
 
+    told: dict | None = None
+    """What another process told it of its own end: {"process", "reason", "fault"}."""
+
     error: str | None = None
     """Its own error, in a line."""
 

@@ -126,7 +126,7 @@ class Process:
         if event == "failed":
             self.life.error = told["error"]
         elif event == "lost":
-            self.life.lost = told["error"]
+            self.life.lost, self.life.told = told["error"], told.get("told")
             self.err.hold()
         else:
             self.life.joined = True

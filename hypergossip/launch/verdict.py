@@ -38,10 +38,18 @@ def judge(processes: Sequence[Life], roster: Roster, timeout: int, wait: int) ->
     if any(process.never_met for process in processes):
         reasons = [process.error for process in processes if process.error]
         return Verdict("apart", reasons[0] if reasons else "", codes.APART)
+    if told := next((process.told for process in processes if process.told), None):
+        return _as_told(told, roster)
     done = [process for process in processes if process.status == 0]
     if done and len(processes) > 1:
         return Verdict("own", _each(done, lambda _: "ended while others still needed it", roster), codes.ERROR)
     return Verdict("fault", _without_a_cause(processes, roster, timeout), codes.FAULT)
+
+
+def _as_told(told: dict, roster: Roster) -> Verdict:
+    """A process of another host told the others why it ended."""
+    sentence = _sentence([roster.name(told["process"])], f"ended with an error ({told['reason']})")
+    return Verdict("fault", sentence, codes.FAULT) if told["fault"] else Verdict("own", sentence, codes.ERROR)
 
 
 def _missing(processes: Sequence[Life]) -> list[Life]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from ..errors import ProcessesDiffer
@@ -25,10 +25,12 @@ class Member(NamedTuple):
         return f"process {self.process} (host {self.host}, {agents})"
 
 
-def compare(meeting: Meeting, agents: range, fields: Mapping[str, Any]) -> None:
+def compare(meeting: Meeting, agents: range, fields: Callable[[], Mapping[str, Any]]) -> None:
     """Refuses processes of which a field differs from the first one's; tells a launcher who has which agents."""
+    if meeting.alone:
+        return
     here = Member(meeting.process, socket.gethostname(), [agents.start, agents.stop])
-    found = [(Member(*who), fields) for who, fields in meeting.gather([here, dict(fields)])]
+    found = [(Member(*who), given) for who, given in meeting.gather("what must agree", [here, dict(fields())])]
     (first, expected), *others = found
     for other, given in others:
         differing = [name for name in {**expected, **given} if expected.get(name) != given.get(name)]
@@ -40,5 +42,4 @@ def compare(meeting: Meeting, agents: range, fields: Mapping[str, Any]) -> None:
             raise ProcessesDiffer(
                 f"What {other} was given differs; expected the same in every process:\n" + "\n".join(lines)
             )
-    if others:
-        supervisor.report([who._asdict() for who, _ in found])
+    supervisor.report([who._asdict() for who, _ in found])

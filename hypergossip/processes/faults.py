@@ -19,6 +19,11 @@ def is_loss(error: BaseException) -> bool:
     return any(isinstance(one, ProcessLost) or (_is_jaxs(one) and _LOST.search(str(one))) for one in _causes(error))
 
 
+def told(error: BaseException) -> ProcessLost | None:
+    """What another process told of its own end, if it could."""
+    return next((one for one in _causes(error) if isinstance(one, ProcessLost) and one.process is not None), None)
+
+
 def is_fault(error: BaseException) -> bool:
     """Whether an error may not come again: a full disk, a broken connection. The program's own errors do."""
     return isinstance(error, OSError) and not isinstance(error, _PROGRAMS_OWN)

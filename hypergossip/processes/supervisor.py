@@ -13,6 +13,8 @@ import socket
 import threading
 from collections.abc import MutableMapping, Sequence
 
+from ..errors import ProcessLost
+
 VARIABLE = "HYPERGOSSIP_SUPERVISOR"
 """The environment variable with the number of the inherited socket."""
 
@@ -58,9 +60,10 @@ def lost(error: BaseException) -> None:
         threading.Event().wait(_LAUNCHERS_TIME)
 
 
-def losing(error: BaseException) -> None:
-    """The same, from a process that ends by itself."""
-    _tell(event="lost", error=_in_a_line(error))
+def losing(error: BaseException, told: ProcessLost | None) -> None:
+    """The same, from a process that ends by itself, with what the other one has told of its end."""
+    reason = told and {"process": told.process, "reason": told.reason, "fault": told.fault}
+    _tell(event="lost", error=_in_a_line(error), told=reason)
 
 
 def _tell(**message: object) -> bool:

@@ -1,0 +1,3 @@
+"""This release."""
+
+__version__ = "0.1.0"
