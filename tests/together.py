@@ -159,7 +159,7 @@ def divergence():
 
 
 def one_gives_up():
-    """The callback of process 0 raises, and the script goes on: the other hears of it, and the next run is as always."""
+    """The callback of process 0 raises, and the script goes on: the other hears of it, and they stay in step."""
 
     def callback(progress):
         if HERE == 0 and progress.step == 2:

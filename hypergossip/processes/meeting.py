@@ -109,7 +109,7 @@ class Meeting:
             raise
 
     def _say(self, number: int, **message: Any) -> None:
-        _say_when_over()
+        say_when_over()
         store, said = _store(), _said[self.processes]
         store.key_value_set(key := self._key(number, self.process), json.dumps(message))
         said.append(key)
@@ -146,7 +146,7 @@ def _waited_for(key: str, process: int) -> str:
 
 
 @cache
-def _say_when_over() -> None:
+def say_when_over() -> None:
     """Leaves word when this process ends well: then the runtime in it waits for the others, and seems alive."""
 
     def say() -> None:

@@ -20,6 +20,7 @@ from jax._src.lib import _jax  # pyright: ignore[reportPrivateImportUsage]
 from jax.extend.backend import register_backend_factory
 
 from . import addresses
+from .meeting import say_when_over
 from .place import Place
 
 _PATIENCE = 10**8
@@ -53,6 +54,7 @@ def join(place: Place) -> list[dict]:
         shutdown_timeout_seconds=_PATIENCE,  # one may be done long before another
     )
     _hold_gloo_to(listen)
+    say_when_over()
     return _introduce(place, listen)
 
 
