@@ -26,7 +26,7 @@ from .messages import announce
 from .metrics import CONVERGED, name_of
 from .precautions import check_sums
 from .problem import Problem
-from .processes import Meeting, compare, telling_of_losses
+from .processes import Meeting, compare, supervisor, telling_of_losses
 from .steps import whole
 from .together import largest_start, what_must_agree, with_shapes_alike
 from .topology import Topology
@@ -99,7 +99,11 @@ def run(
         limit = growth_limit * largest_start(problem, meeting)
         setup = Setup.of(algorithm, problem, topology, tuple(metrics), seed, backend, limit)
         name = identity.of_run(algorithm, problem, topology, setup.functions, seed, record_every)
-        settings = {"steps": steps, "growth_limit": growth_limit, "saved": checkpoint is not None}
+        settings = {
+            "steps": steps,
+            "growth_limit": growth_limit,
+            "checkpoint": "none" if checkpoint is None else "a folder",
+        }
         compare(meeting, agents, lambda: what_must_agree(problem, name, settings))
         backend.connect()
         saved = None
@@ -133,8 +137,13 @@ class _Host:
         if self.saved and (found := self.saved.latest(backend.here(own))):
             k, here, records = found
             own, records = backend.place(here), self._on_grid(records)
+        if self.saved and self.meeting.place == 0:
+            supervisor.goes_on(str(self.saved), k)
         if k > self.steps:
-            raise ValueError(f"The checkpoint in {self.saved} is at outer iteration {k}, beyond steps = {self.steps}.")
+            raise ValueError(
+                f"The checkpoint in {self.saved} is at outer iteration {k}, beyond steps = "
+                f"{self.steps}; ask for more steps, or use another folder."
+            )
         own, _, end = jax.block_until_ready(self._call(own, k, []))  # compiles; computes nothing
         compiled = time.perf_counter()
         wanted = 1

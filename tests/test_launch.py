@@ -46,7 +46,7 @@ def test_a_local_run_hears_itself_only_and_ends_well(exchanging, tmp_path):
     assert set(found) <= {"127.0.0.1", "[::ffff:127.0.0.1]"}
     (tmp_path / "stop").touch()
     assert run.end() == 0
-    lines = run.printed.splitlines()
+    lines = [line for line in run.printed.splitlines() if line[4:]]  # gloo's threads leave an empty one at times
     assert len(lines) == 6
     for process in (0, 1):
         first, *others = [line.removeprefix(f"[{process}] ") for line in lines if line.startswith(f"[{process}] ")]

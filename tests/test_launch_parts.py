@@ -51,7 +51,7 @@ REFUSED = {
     f"{HOSTS} --process-id 1 --listen 0.0.0.0 SCRIPT": "--listen 0.0.0.0 means every address",
     "-n 2 --logs SCRIPT SCRIPT": "is a file; expected a folder",
     "-n 2 --logs /proc/logs SCRIPT": "--logs /proc/logs cannot be written to",
-    "SCRIPT": "How many processes there are was not said, and none of Slurm, Open MPI and Kubernetes is seen here",
+    "SCRIPT": "How many processes there are was not said before the script's name, and none of Slurm, Open MPI and",
 }
 
 

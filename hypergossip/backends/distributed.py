@@ -66,11 +66,15 @@ class Distributed(Backend):
     def check(self, n: int) -> None:
         if n % self.devices == 0:
             return
-        fitting = max(d for d in range(1, self.devices + 1) if n % d == 0)
-        if (processes := len(self.processes())) > 1:
-            advice = f"They are those of {processes} processes; start as many that devices and agents fit."
+        processes = len(self.processes())
+        each = self.devices // processes
+        if processes > 1:
+            fitting = [str(p) for p in range(1, n // each + 1) if n % (p * each) == 0]
+            advice = f"They are those of {processes} processes; start one of {', '.join(fitting) or 'fewer devices'}."
         else:
-            advice = f"Choose devices: hg.Distributed(jax.devices()[:{fitting}])."
+            advice = (
+                f"Choose devices: hg.Distributed(jax.devices()[:{max(d for d in range(1, each + 1) if n % d == 0)}])."
+            )
         raise ValueError(
             f"There are {n} agents and {self.devices} devices; expected a multiple, as every device has as many "
             f"agents. {advice}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -52,9 +53,20 @@ class Checkpoints:
         self.folder = Path(folder)
         self.identity, self.fingerprints = json.loads(json.dumps(identity)), fingerprints
         self.agents, self.meeting = agents, meeting
+        self._whole: list[int] = []
+        """The iterations of the checkpoints that are known to be whole, in their order."""
+        self._damaged: set[_Set] = set()
         if self.folder.exists() and not self.folder.is_dir():
             raise ValueError(f"checkpoint = {str(folder)!r} is a file; expected a folder, or a name for a new one.")
-        self.folder.mkdir(parents=True, exist_ok=True)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=self.folder):
+                pass
+        except OSError as error:
+            raise ValueError(
+                f"checkpoint = {str(folder)!r} cannot be written to: {error.strerror}; expected a folder of yours, "
+                "or a name for a new one."
+            ) from error
 
     def __str__(self) -> str:
         return str(self.folder)
@@ -72,6 +84,7 @@ class Checkpoints:
         arrays |= {f"record {name}": values for name, values in records.items()}
         shard = Shard(self.folder / self._name(step), manifest, arrays)
         self.meeting.each("writing a checkpoint", lambda: shards.write(shard))
+        self._whole = [*self._whole, step][-_KEPT:]
         self._forget(step)
 
     def latest(self, own: PyTree) -> tuple[int, PyTree, Records] | None:
@@ -84,15 +97,15 @@ class Checkpoints:
         seen = [
             {_Set(*one) for one in of_process} for of_process in self.meeting.gather("which checkpoints are here", here)
         ]
-        damaged: set[_Set] = set()
         for newest in sorted(set.intersection(*seen), reverse=True):
             found = self._read(newest, own)
             states = self.meeting.gather("reading a checkpoint", found if isinstance(found, str) else "whole")
             if not isinstance(found, str) and set(states) == {"whole"}:
+                self._whole.append(newest.step)
                 return newest.step, *found
             if "damaged" in states:
-                damaged.add(newest)
-        self._refuse_to_begin_anew(set.union(*seen) - damaged)
+                self._damaged.add(newest)
+        self._refuse_to_begin_anew(set.union(*seen) - self._damaged)
         return None
 
     def _read(self, chosen: _Set, own: PyTree) -> tuple[PyTree, Records] | str:
@@ -171,15 +184,12 @@ class Checkpoints:
         return jax.tree.unflatten(jax.tree.structure(template), leaves)
 
     def _forget(self, step: int) -> None:
-        """Keeps the checkpoint of this step and the one before it.
-
-        Those of later steps were found damaged, or this step would not have been computed again.
-        """
-        earlier = sorted({one.step for one, _ in self._shards() if one.step < step}, reverse=True)
+        """Keeps the last whole ones, and what is of later iterations; what was found damaged goes."""
         for path in self.folder.glob("step-*"):
-            match = _NAME.fullmatch(path.name.removesuffix(".sha256"))
-            if match and int(match[1]) not in (step, *earlier[: _KEPT - 1]):
-                path.unlink(missing_ok=True)
+            if match := _NAME.fullmatch(path.name.removesuffix(".sha256")):
+                one = _Set(int(match[1]), int(match[3]))
+                if one in self._damaged or (one.step <= step and one.step not in self._whole):
+                    path.unlink(missing_ok=True)
 
     def _tidy(self) -> None:
         """Removes what a process was killed over while it wrote; nobody writes now."""

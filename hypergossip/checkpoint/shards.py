@@ -46,8 +46,13 @@ def write(shard: Shard) -> None:
     buffer = io.BytesIO()
     np.savez(buffer, allow_pickle=False, manifest=np.array(json.dumps(shard.manifest)), **shard.arrays)
     content = buffer.getvalue()
-    _write(checksum_of(shard.path), hashlib.sha256(content).hexdigest().encode())
-    _write(shard.path, content)
+    try:
+        _write(checksum_of(shard.path), hashlib.sha256(content).hexdigest().encode())
+        _write(shard.path, content)
+    except OSError as error:
+        if error.filename is None:  # of a full disk the system does not say which
+            error.filename = str(shard.path)
+        raise
 
 
 def read(path: Path) -> Shard:

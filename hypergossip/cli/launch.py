@@ -69,9 +69,12 @@ def command() -> Callable[..., None]:
 
 def set_apart(words: Sequence[str]) -> list[str]:
     """Puts -- before the script's name, behind which nothing is an option; every option of `launch` takes a value."""
-    place = 0
+    place, names = 0, inspect.signature(launch).parameters
     while place < len(words) and words[place].startswith("-") and words[place] != "--":
         word = words[place]
+        if word.startswith("--") and word != "--help" and word[2:].partition("=")[0].replace("-", "_") not in names:
+            known = ", ".join(f"--{name.replace('_', '-')}" for name in list(names)[2:])
+            end(2, f"Unknown option {word}; expected one of {known} before the script's name.")
         holds_its_value = "=" in word or word in ("-h", "--help") or (word[1] != "-" and len(word) > 2)
         place += 1 if holds_its_value else 2
     if place >= len(words) or words[place] == "--":

@@ -130,7 +130,8 @@ def _places(options: Options) -> list[Place]:
         process = runtime.detected_process()
         if process is None:
             raise Refusal(
-                "How many processes there are was not said, and none of Slurm, Open MPI and Kubernetes is seen here: "
+                "How many processes there are was not said before the script's name, and none of Slurm, Open MPI and "
+                "Kubernetes is seen here: "
                 "give -n for processes on this host, or --coordinator, --process-id and --processes on every host."
             )
         place = replace(place, process=process)

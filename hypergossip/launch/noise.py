@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 _LOG_LINE = re.compile(rb"[EFWI]\d{4} [\d:.]+ +\d+ (coordination_service\w*\.cc|client\.h):\d+\]")
-_CHATTER = re.compile(rb"\[Gloo\] Rank \d+ is connected to ")
+_CHATTER = re.compile(rb"\[Gloo\] Rank |\d+ is connected to \d+ peer ranks")  # threads write it into each other's lines
 _ABORT = "Terminating process because the JAX distributed service detected fatal errors"
 _SILENT = re.compile(r"stopped sending heartbeats\):?\s*\n((?:[^\n]*\b\d+\s*\n)+)")
 _COORDINATOR = re.compile(r"CoordinationService/Heartbeat|Failed to send RPC to coordination service|Socket closed")

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from ..processes import Place, supervisor
 from .life import Life
-from .output import Log, Stream, Terminal
+from .output import Log, Stream, Terminal, say
 from .roster import Roster
 
 
@@ -128,6 +128,9 @@ class Process:
         elif event == "lost":
             self.life.lost, self.life.told = told["error"], told.get("told")
             self.err.hold()
+        elif event == "goes on":
+            where = f"goes on from outer iteration {told['step']}" if told["step"] else "begins; no checkpoint is there"
+            say(f"The run that saves itself into {told['folder']} {where}.")
         else:
             self.life.joined = True
             roster.learn(told["processes"])

@@ -114,8 +114,10 @@ def _each(processes: Sequence[Life], what: Callable[[Life], str], roster: Roster
 def _sentence(names: Sequence[str], happened: str) -> str:
     subject = _list(names)
     if len(names) > 1:
+        happened, bracket, quoted = happened.partition(" (")  # what a process said stays as it is
         for one, several in ((" was ", " were "), (" has ", " have "), ("; it is", "; they are")):
             happened = f" {happened}".replace(one, several).strip()
+        happened += bracket + quoted
     return f"{subject[0].upper()}{subject[1:]} {happened}."
 
 

@@ -49,6 +49,11 @@ def report(roster: Sequence[dict]) -> None:
     _tell(event="roster", processes=list(roster))
 
 
+def goes_on(folder: str, step: int) -> None:
+    """A run that saves itself goes on from so many outer iterations; from 0 where it begins."""
+    _tell(event="goes on", folder=folder, step=step)
+
+
 def failed(error: BaseException) -> None:
     """This process is about to end with an error."""
     _tell(event="failed", error=_in_a_line(error))
