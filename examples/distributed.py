@@ -1,10 +1,12 @@
 """The paper's synthetic experiment over the processes that run together, and beside it the same in one process.
 
-    hypergossip launch -n 4 examples/distributed.py
+    hypergossip launch -n 4 examples/distributed.py [ITERATIONS]
 
 Every process has a quarter of the 20 agents. A process whose data are its own would read them where
 this one draws them; nothing else in the script would change.
 """
+
+import sys
 
 import jax
 
@@ -15,7 +17,7 @@ import numpy as np  # noqa: E402
 import hypergossip as hg  # noqa: E402
 from hypergossip.experiments.synthetic import DEFAULT  # noqa: E402
 
-STEPS = 100
+STEPS = int(sys.argv[1]) if len(sys.argv) > 1 else 30  # the paper's experiment has 100
 
 backend, topology = hg.Distributed(), DEFAULT.topology()
 agents = backend.agents(topology.n)  # of this process
