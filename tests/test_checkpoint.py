@@ -302,6 +302,16 @@ def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(run, saved, dama
     assert_same(resumed, run())
 
 
+def test_what_was_damaged_is_written_anew_and_stays(run, saved):
+    newest(saved).write_bytes(b"")
+    with pytest.warns(UserWarning, match="damaged"):
+        first = run(checkpoint=saved, steps=5)
+    seen = []
+    assert_same(run(checkpoint=saved, steps=5, callback=seen.append), first)  # no warning
+    assert seen == []
+    assert files(saved) == [f"step-000000000{k}.0-of-1.npz{end}" for k in (4, 5) for end in ("", ".sha256")]
+
+
 def rewritten(file, **changed):
     """Another content under a right checksum."""
     with np.load(file) as stored:

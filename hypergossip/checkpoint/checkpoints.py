@@ -184,11 +184,11 @@ class Checkpoints:
         return jax.tree.unflatten(jax.tree.structure(template), leaves)
 
     def _forget(self, step: int) -> None:
-        """Keeps the last whole ones, and what is of later iterations; what was found damaged goes."""
+        """Keeps the last whole ones, and what is of later iterations unless it was found damaged."""
         for path in self.folder.glob("step-*"):
             if match := _NAME.fullmatch(path.name.removesuffix(".sha256")):
                 one = _Set(int(match[1]), int(match[3]))
-                if one in self._damaged or (one.step <= step and one.step not in self._whole):
+                if one.step not in self._whole and (one.step <= step or one in self._damaged):
                     path.unlink(missing_ok=True)
 
     def _tidy(self) -> None:
