@@ -71,9 +71,11 @@ def _over(loop: Loop, backend: Backend, topology: Topology) -> Loop:
 @eqx.filter_jit
 def start(setup: Setup, x: jax.Array | Parts, y: jax.Array) -> Own:
     """Every agent before the first outer iteration."""
-    return setup.at_every_agent(lambda *given, **own: (Loop.start(*given, **own), None), setup.of_each_agent(x=x, y=y))[
-        0
-    ]
+
+    def begin(loop: Loop, **own: Any) -> tuple[Own, None]:
+        return loop.start(**own), None
+
+    return setup.at_every_agent(begin, setup.of_each_agent(x=x, y=y))[0]
 
 
 @eqx.filter_jit

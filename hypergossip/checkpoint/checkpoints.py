@@ -82,8 +82,8 @@ class Checkpoints:
         arrays = dict(_named_leaves(own))
         arrays |= {f"{_FINGERPRINT}{name}": values for name, values in self.fingerprints.items()}
         arrays |= {f"record {name}": values for name, values in records.items()}
-        shard = Shard(self.folder / self._name(step), manifest, arrays)
-        self.meeting.each("writing a checkpoint", lambda: shards.write(shard))
+        shards.write(Shard(self.folder / self._name(step), manifest, arrays))
+        self.meeting.gather("a checkpoint is written")
         self._whole = [*self._whole, step][-_KEPT:]
         self._forget(step)
 

@@ -12,19 +12,17 @@ import atexit
 import itertools
 import json
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any
 
 import jax
 from jax._src import distributed  # the store has no public name
 
 from ..errors import ProcessLost
 from . import faults
-
-Result = TypeVar("Result")
 
 _KEPT = 8
 """So many of its last messages a process leaves in the store; whoever makes the next exchange has heard this one."""
@@ -86,12 +84,6 @@ class Meeting:
             raise
         self._say(number, what=what, value=value)
         return value
-
-    def each(self, what: str, function: Callable[[], Result]) -> Result:
-        """What `function` returns here, once it has returned in all processes."""
-        result = function()
-        self.gather(what)
-        return result
 
     @contextmanager
     def telling_errors(self) -> Iterator[None]:
